@@ -266,17 +266,16 @@ async def read_context(
     episodes: EpisodeStore,
     archive: MessageArchive,
     selection: Selection,
-    conversation: Conversation | MessageCreated,
+    known: Conversation | None,
     keep_recent: int | None,
     max_tokens: int,
 ) -> Context:
     """Read the context of a conversation or of an agent's part of it; `keep_recent` is as for `Memory.context`.
 
-    If nothing is summarized yet, `conversation` is the first message. `selection` selects all messages.
+    `known` is None if nothing is summarized yet. `selection` selects all messages.
     It makes a handful of queries. However long the conversation is, `max_tokens` and MOST_MESSAGES limit the number of
     messages loaded, and LAST_ROWS that of summaries. Raises: StoreUnavailable.
     """
-    known = conversation if isinstance(conversation, Conversation) else None
     uncovered = replace(selection, unsummarised=known is not None)
     counted = await archive.count(uncovered)
     tokens_full = counted.tokens + (known.token_count if known else 0)

@@ -488,6 +488,7 @@ class Memory:
         require_within(0, keep_recent=recent or 0)
         require_within(1, max_tokens=max_tokens)
         owner, shown_to = _owner(user_id, tenant_id), None
+        conversation: Conversation | Whose | MessageCreated | None
         conversation = await self._owned(conversation_id, agent_id, owner)
         if conversation is None and isinstance(owner.user_id, str):
             shown_to = owner.user_id
@@ -500,7 +501,8 @@ class Memory:
             known = await self.profile(*whose, max_tokens // PROFILE_SHARE, time_zone=zone)
             max_tokens -= known.tokens
         selection = Selection(conversation_id, conversation.tenant_id, agent_id, user_id=shown_to)
-        loaded = await read_context(self._episodes, self._messages, selection, conversation, recent, max_tokens)
+        stored = conversation if isinstance(conversation, Conversation) else None
+        loaded = await read_context(self._episodes, self._messages, selection, stored, recent, max_tokens)
         return loaded.model_copy(update={"profile": known, "time_zone": zone})
 
     async def episodes(

@@ -30,7 +30,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings
 from afterword.streams.steps import StepRunner
-from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive, Whose
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword_text.tokens import packed
@@ -168,7 +168,7 @@ class Archiver:
         for entry, claim in entries:
             if isinstance(entry, ArchivedMessage):
                 message = entry.message
-                user, _ = owners.setdefault(message.conversation_id, (message.user_id, message.tenant_id))
+                user, _ = owners.setdefault(message.conversation_id, Whose(message.user_id, message.tenant_id))
                 if claim and user not in ("", claim.user_id) and user != await self._present(entry, claim):
                     self.count(INVALID)
                     continue

@@ -233,7 +233,7 @@ class MongoEpisodes(EpisodeQueries):
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
         of_user = {"summary.facts.user_id": {"$eq": user_id}}
-        stages = [
+        stages: list[dict[str, Any]] = [
             {"$match": {"tenant_id": {"$eq": tenant_id}, **of_user}},
             {"$sort": {"ended_at": -1}},
             {"$unwind": "$summary.facts"},
@@ -396,7 +396,7 @@ class MongoMessages(MessageArchive):
         wanted["skip_summarization"] = {"$ne": True}
         if since is not None:
             wanted["sent_at"] = {"$gte": since}
-        stages = [
+        stages: list[dict[str, Any]] = [
             {"$match": wanted},
             {"$sort": {"sent_at": -1, "source.offset": -1}},
             {"$limit": limit},
