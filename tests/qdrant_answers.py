@@ -95,27 +95,36 @@ class Unindexed(Exception):
     """Index required but not found"""
 
 
-def require_indexes(client: QdrantClient, name: str, wanted: models.QueryRequest) -> None:
-    """Refuse what a server in strict mode refuses: to filter or sort by a field without an index."""
-    filters = [wanted.filter, *(one.filter for one in wanted.prefetch or ())]
-    fields = {key for one in filters for key in KEY.findall(one.model_dump_json() if one else "")}
-    fields |= set(KEY.findall(wanted.query.model_dump_json() if isinstance(wanted.query, models.OrderByQuery) else ""))
+def require_indexes(client: QdrantClient, name: str, *asked: Any) -> None:
+    """Refuse what a server in strict mode refuses: to filter, update or sort by a field without an index."""
+    fields = {key for one in asked if one is not None for key in KEY.findall(one.model_dump_json())}
     if fields - _indexes(client, name).keys():
         raise Unindexed
 
 
+def asked_of(wanted: models.QueryRequest) -> list[Any]:
+    """Return the filters and the order of a query."""
+    order = wanted.query if isinstance(wanted.query, models.OrderByQuery) else None
+    return [wanted.filter, order, *(one.filter for one in wanted.prefetch or ())]
+
+
 def upsert(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.PointsList.model_validate_json(body)
+    client.get_collection(name)  # which may not exist
+    require_indexes(client, name, wanted.update_filter)
     return client.upsert(name, points=wanted.points, update_filter=wanted.update_filter)
 
 
 def _delete_points(client: QdrantClient, name: str, body: bytes) -> Any:
-    return client.delete(name, SELECTOR.validate_json(body))
+    wanted = SELECTOR.validate_json(body)
+    require_indexes(client, name, wanted if isinstance(wanted, models.FilterSelector) else None)
+    return client.delete(name, wanted)
 
 
 def _set_payload(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.SetPayload.model_validate_json(body)
     assert wanted.filter
+    require_indexes(client, name, wanted.filter)
     return client.set_payload(name, wanted.payload, wanted.filter)
 
 
@@ -141,7 +150,7 @@ def _scroll(client: QdrantClient, name: str, body: bytes) -> Any:
 def _query(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.QueryRequest.model_validate_json(body)
     client.get_collection(name)  # which may not exist
-    require_indexes(client, name, wanted)
+    require_indexes(client, name, *asked_of(wanted))
     return client.query_points(
         name,
         query=wanted.query,

@@ -57,7 +57,7 @@ def _create(directory: Path, has_log: bool, client: QdrantClient, name: str, bod
 def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.CreateFieldIndex.model_validate_json(body)
     types = engine.PayloadSchemaType
-    named = {models.PayloadSchemaType.DATETIME: types.Datetime, models.PayloadSchemaType.INTEGER: types.Integer}
+    named = {"datetime": types.Datetime, "integer": types.Integer, "bool": types.Bool}
     kind: Any = engine.KeywordIndexParams(is_tenant=True)
     if isinstance(wanted.field_schema, str):
         kind = named.get(wanted.field_schema, types.Keyword)
@@ -111,7 +111,7 @@ def _scroll(client: QdrantClient, name: str, body: bytes) -> Any:
 def _query(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.QueryRequest.model_validate_json(body)
     shard = shard_of(client, name)
-    qdrant_answers.require_indexes(client, name, wanted)
+    qdrant_answers.require_indexes(client, name, *qdrant_answers.asked_of(wanted))
     return {"points": queried(shard, wanted)}
 
 

@@ -88,8 +88,9 @@ INDEXES: Mapping[str, models.PayloadSchemaType | models.KeywordIndexParams] = {
     **dict.fromkeys(("tenant_id", "agent_id", "conversation_id"), KEYWORD),
     **dict.fromkeys(("started_at", "ended_at"), TIME),
     "revision": models.PayloadSchemaType.INTEGER,
+    DELETED: models.PayloadSchemaType.BOOL,
 }
-"""Index of each payload field that is filtered or sorted by: a server in strict mode refuses the others."""
+"""Index of each payload field that searches or updates filter or sort by: a server in strict mode refuses others."""
 FOUND = ["episode_id", "conversation_id", "message_ids", "started_at", "ended_at"]
 RANKED = [*FOUND, WORDS, VECTORS]
 """Payload fields of a candidate that is found by its time, and of one that is ranked."""

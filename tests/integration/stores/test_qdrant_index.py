@@ -157,6 +157,7 @@ async def test_filtered_fields_have_indexes_and_operators_own_stay(
         **dict.fromkeys(("tenant_id", "user_ids", "agent_id", "conversation_id"), "keyword"),
         **dict.fromkeys(("started_at", "ended_at"), "datetime"),
         "revision": "integer",
+        "deleted": "bool",
     }
 
 
