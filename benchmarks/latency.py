@@ -125,7 +125,7 @@ async def bulk(form: Form, directory: Path) -> None:
         before = len(talk.done)
         async with worker("ingest", directory, environment), open_log(settings.kafka) as log:
             began, saying = time.monotonic(), asyncio.create_task(talk.arrivals(LIVE_RATE, math.inf, chance))
-            while await log.left(settings.kafka.ingest_id, HISTORY, await log.ends(HISTORY)):  # noqa: ASYNC110 – commits set no event here
+            while await log.left(settings.kafka.group_of("ingest"), HISTORY, await log.ends(HISTORY)):  # noqa: ASYNC110 – commits set no event here
                 await asyncio.sleep(LOOK_SECONDS)
             rate = count / (time.monotonic() - began)
             saying.cancel()
@@ -186,7 +186,7 @@ async def measure_edits(
     talk: "Talk", kafka: Kafka, chance: random.Random, environment: Mapping[str, str], directory: Path
 ) -> None:
     async with worker("archiver", directory, environment):  # a revision waits for the archiver
-        await until_consumed(kafka, kafka.archiver_id, kafka.messages_topic)
+        await until_consumed(kafka, kafka.group_of("archiver"), kafka.messages_topic)
         for number in range(CONVERSATIONS):
             await talk.edit(number)
             await asyncio.sleep(chance.expovariate(EDITS_A_SECOND))

@@ -58,7 +58,7 @@ async def measured(stack: EmbeddedStack, directory: Path, conversations: int) ->
     await fill(stack.bootstrap_servers, settings.kafka.messages_topic, first_messages(conversations))
     async with worker("segmenter", directory, environment) as segmenter:
         kafka = settings.kafka
-        await until_consumed(kafka, kafka.segmenter_id, kafka.messages_topic, READ_SECONDS)
+        await until_consumed(kafka, kafka.group_of("segmenter"), kafka.messages_topic, READ_SECONDS)
         after_reading = memory_bytes(segmenter.pid)
     shutil.rmtree(state)
     segmenter.process.log.unlink()

@@ -321,29 +321,13 @@ class Kafka(ServerSection):
         """The topic's dead-letter queue."""
         return f"{topic}.dlq"
 
-    @property
-    def segmenter_id(self) -> str:
-        """Faust app id of the segmenter, which names its consumer group, changelogs and transactions."""
-        return self.group_of("segmenter")
-
-    @property
-    def summarizer_id(self) -> str:
-        return self.group_of("summarizer")
-
-    @property
-    def archiver_id(self) -> str:
-        return self.group_of("archiver")
-
-    @property
-    def ingest_id(self) -> str:
-        return self.group_of("ingest")
-
     def group_of(self, role: str) -> str:
-        """The consumer group of a role. A group of webhooks adds the endpoint's name."""
+        """The consumer group of a role, which also names its changelogs and transactions. That of a webhook adds the
+        endpoint's name."""
         return f"{self.prefix}afterword-{role}"
 
     def changelog(self, table: str) -> str:
-        return f"{self.segmenter_id}-{table}-changelog"
+        return f"{self.group_of('segmenter')}-{table}-changelog"
 
 
 class Mongo(ServerSection):

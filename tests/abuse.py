@@ -290,7 +290,7 @@ async def run(seconds: float, only: str, directory: Path) -> bool:
                 ends = await reading.ends(kafka.messages_topic)
 
                 async def is_archived() -> bool:
-                    return not await reading.left(kafka.archiver_id, kafka.messages_topic, ends)
+                    return not await reading.left(kafka.group_of("archiver"), kafka.messages_topic, ends)
 
                 await until(is_archived)
             async with server(settings, directory) as (port, log):

@@ -173,7 +173,7 @@ class Eraser:
             for name in run.found:
                 await run.until_none("episodes in the index", partial(deleted_but_indexed, self._stores, name))
             # the archiver writes dead letters too
-            await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
+            await self._until_read(run, "archiver", self._settings.kafka.group_of("archiver"))
             theirs = await self._dead_letters(person, run.found)
             topics = await self._queue.topics()
             discarded = 0
@@ -224,9 +224,9 @@ class Eraser:
         Raises: NotErased, UserNotArchived.
         """
         kafka = self._settings.kafka
-        await self._until_read(run, "archiver", kafka.archiver_id)
+        await self._until_read(run, "archiver", kafka.group_of("archiver"))
         if run.found:
-            await self._until_read(run, "segmenter", kafka.segmenter_id)
+            await self._until_read(run, "segmenter", kafka.group_of("segmenter"))
             await self._until_summarized(run)
         deleted = 0
         undeletable: list[str] = []
@@ -268,7 +268,7 @@ class Eraser:
 
     async def _until_summarized(self, run: Run) -> None:
         """Wait until the summarizer has finished the person's records that are now on its topic."""
-        group, topic = self._settings.kafka.summarizer_id, self._settings.kafka.episodes_topic
+        group, topic = self._settings.kafka.group_of("summarizer"), self._settings.kafka.episodes_topic
         unread = self._log.unread(group, topic, await self._log.ends(topic))
         theirs = {
             position_of(record) async for record in unread if (record.key or b"").decode(errors="replace") in run.found

@@ -209,7 +209,7 @@ async def read_deployment(
 
     async def work_done() -> tuple[object, object]:
         ends = (await log.extent([kafka.episodes_topic, *changelogs.values()])).ends
-        return await log.committed(kafka.segmenter_id, kafka.messages_topic), ends
+        return await log.committed(kafka.group_of("segmenter"), kafka.messages_topic), ends
 
     before = await work_done()
     for role, (group, topic) in inputs_of(kafka).items():

@@ -195,7 +195,7 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
             starts = (await log.extent([kafka.messages_topic])).first
             states = (await resume_points(log, settings)).resume_states()
             async with admin_client(kafka) as admin:
-                before = await read_with(admin, kafka.segmenter_id, kafka.messages_topic)
+                before = await read_with(admin, kafka.group_of("segmenter"), kafka.messages_topic)
             if before is not None and before < len(starts):
                 raise MessagesGrown(topic=kafka.messages_topic, found=len(starts), before=before)
             return [
@@ -218,7 +218,7 @@ async def _rebuilt(
     async with owned(kafka, source.partition) as producer:
         if await _has_state(log, kafka, source.partition):  # another rebuild was faster
             return left
-        await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
+        await producer.commit([], rows, bookmark, source, kafka.group_of("segmenter"), partitions=partitions)
     return RebuiltPartition(source.partition, len({scope.conversation_id for scope in states}), start)
 
 
@@ -237,7 +237,7 @@ async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
 @asynccontextmanager
 async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProducer]:
     """Take ownership of a partition, as its segmenter would. Raises: SegmenterCameBack, BrokerUnavailable."""
-    name = transactional_id(kafka.segmenter_id, TopicPartition(kafka.messages_topic, partition))
+    name = transactional_id(kafka.group_of("segmenter"), TopicPartition(kafka.messages_topic, partition))
     producer = TransactionalProducer(name, Clients(client_options(kafka)), OPTIONS)
     try:
         await producer.open()

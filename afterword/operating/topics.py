@@ -268,7 +268,7 @@ async def _compare_all(
         for topic in wanted
     }
     if messages := existing.get(kafka.messages_topic):
-        for group in (kafka.segmenter_id, kafka.archiver_id):
+        for group in (kafka.group_of("segmenter"), kafka.group_of("archiver")):
             before = await read_with(admin, group, messages.name)
             if before is not None and before < messages.partitions:
                 report = reports[messages.name]

@@ -83,7 +83,7 @@ def archiver_app(
     Offsets and dead letters are committed exactly once; there are no tables.
     """
     kafka = settings.kafka
-    app = faust_app(settings, kafka.archiver_id, metrics.engine_of("archiver"), role="archiver")
+    app = faust_app(settings, kafka.group_of("archiver"), metrics.engine_of("archiver"), role="archiver")
     redaction = settings.redaction.of_records()
     repeats_edit = settings.episodes.on_changed_repeat == "edit"
     archiver = Archiver(archive, steps, metrics, tracer, redaction, repeats_edit)
@@ -100,7 +100,7 @@ def archiver_app(
         await steps.retry_until_success("indexes", prepare)
         async for records in stream:
             with failing_batch() as batch:
-                batch.take_first(await archiver.handle(records, kafka.archiver_id))
+                batch.take_first(await archiver.handle(records, kafka.group_of("archiver")))
 
     return app
 

@@ -79,8 +79,8 @@ class BulkGate:
         self._log = log
         self._most = settings.ingest.bulk_lag
         self._watched = (
-            (kafka.segmenter_id, kafka.messages_topic, 1),
-            (kafka.summarizer_id, kafka.episodes_topic, EPISODE_MESSAGES),
+            (kafka.group_of("segmenter"), kafka.messages_topic, 1),
+            (kafka.group_of("summarizer"), kafka.episodes_topic, EPISODE_MESSAGES),
         )
         self._clock = clock
         self._burst = 0
@@ -156,7 +156,7 @@ async def start(worker: Worker) -> dict[str, App]:
     await require_topics(kafka, kafka.messages_topic, *map(kafka.dead_letters, topics))
     registry = await closing.enter_async_context(open_registry(settings.registry))
     gate = BulkGate(Log(kafka, admin), settings)
-    app = faust_app(settings, kafka.ingest_id, worker.metrics.engine, role="ingest", sources_may_grow=True)
+    app = faust_app(settings, kafka.group_of("ingest"), worker.metrics.engine, role="ingest", sources_may_grow=True)
     for index, source in enumerate(sources):
         if names := [topic for topic, of_source in topics.items() if of_source == index]:
             ingester = Ingester(app, worker, source, index + 1, registry, gate)

@@ -49,7 +49,7 @@ async def start(worker: Worker) -> dict[str, App]:
 
 
 def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
-    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine_of("segmenter"), role="segmenter")
+    app = faust_app(settings, settings.kafka.group_of("segmenter"), metrics.engine_of("segmenter"), role="segmenter")
     attach_segmenter(app, settings, metrics, tracer)
     return app
 

@@ -63,7 +63,7 @@ def summary_rules(settings: Settings) -> SummaryRules:
 def summarizer_app(settings: Settings, metrics: Metrics) -> App:
     """Make the Faust app, without agents. Its watchdog allows for all LLM calls that one record may need."""
     limit = MOST_ASKED * settings.llm.summary_seconds
-    group = settings.kafka.summarizer_id
+    group = settings.kafka.group_of("summarizer")
     return faust_app(settings, group, metrics.engine_of("summarizer"), role="summarizer", handling_seconds=limit)
 
 
@@ -104,7 +104,7 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
     )
     dead_letters = DeadLetters(STAGE, dead_letters_topic, metrics=metrics)
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
-    handler = RecordHandler(reconciler, dead_letters, attempts, tracer, kafka.summarizer_id)
+    handler = RecordHandler(reconciler, dead_letters, attempts, tracer, kafka.group_of("summarizer"))
     episodes = kafka.episodes_topic, AtLeastOnce(order=lane_of, reject=handler.dead_letter)
     prepared = asyncio.Event()
 

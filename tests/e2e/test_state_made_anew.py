@@ -48,7 +48,7 @@ async def say(settings: Settings, numbers: range, *, flush: bool) -> None:
 async def consumed(deployment: Deployment, role: str = "segmenter") -> dict[TopicPartition, int]:
     """Wait until the role has consumed all of `messages`, and return the end of each partition."""
     kafka = deployment.settings.kafka
-    group = {"segmenter": kafka.segmenter_id, "archiver": kafka.archiver_id}[role]
+    group = {"segmenter": kafka.group_of("segmenter"), "archiver": kafka.group_of("archiver")}[role]
     async with open_log(kafka) as log:
         ends = await log.ends(kafka.messages_topic)
 

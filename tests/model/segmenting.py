@@ -58,7 +58,7 @@ def segmenter_settings(scope: str) -> Settings:
 def the_app(scope: str = "conversation") -> App:
     """Return the app, which all processes of all histories share, because it keeps no state."""
     settings = segmenter_settings(scope)
-    app = faust_app(settings, settings.kafka.segmenter_id)
+    app = faust_app(settings, settings.kafka.group_of("segmenter"))
     app.engine = Options(clock=lambda: RUNNING_IN.get().clock(), **ENGINE)
     segmenter.attach_segmenter(app, settings, Metrics("segmenter", "0"), NoOpTracer())
     return app

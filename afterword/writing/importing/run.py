@@ -97,7 +97,7 @@ async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None
     async with open_log(kafka) as log:
         with broker_errors(kafka.bootstrap_servers):
             ends = await log.ends(kafka.messages_topic)
-            while number := await log.left(kafka.archiver_id, kafka.messages_topic, ends):
+            while number := await log.left(kafka.group_of("archiver"), kafka.messages_topic, ends):
                 if time.monotonic() > deadline:
                     raise ArchiveBehind(number=number, topic=kafka.messages_topic)
                 await asyncio.sleep(POLL_SECONDS)

@@ -283,7 +283,7 @@ class Requests:
 async def until_summarizer_is_done(kafka: Kafka) -> None:
     """Wait until the summarizers have handled all of `episode.closed`. Raises: TimeoutError."""
     async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
-        while await log.left(kafka.summarizer_id, kafka.episodes_topic, await log.ends(kafka.episodes_topic)):  # noqa: ASYNC110 – offsets set no event
+        while await log.left(kafka.group_of("summarizer"), kafka.episodes_topic, await log.ends(kafka.episodes_topic)):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(0.3)
 
 

@@ -121,7 +121,11 @@ def watched(form: Form) -> Sequence[str]:
 
 
 def watched_of(kafka: Kafka, role: str) -> Group:
-    group = {"segmenter": kafka.segmenter_id, "summarizer": kafka.summarizer_id, "archiver": kafka.archiver_id}[role]
+    group = {
+        "segmenter": kafka.group_of("segmenter"),
+        "summarizer": kafka.group_of("summarizer"),
+        "archiver": kafka.group_of("archiver"),
+    }[role]
     topic = kafka.episodes_topic if role == "summarizer" else kafka.messages_topic
     return Group(kafka.bootstrap_servers, group, topic, kafka.partitions)
 
@@ -204,7 +208,7 @@ async def until_quiet(world: World) -> None:
 
 async def _unread(world: World, log: Log) -> int:
     kafka = world.deployment.settings.kafka
-    groups = [kafka.segmenter_id, kafka.archiver_id]
+    groups = [kafka.group_of("segmenter"), kafka.group_of("archiver")]
     ends = await log.ends(kafka.messages_topic)
     return sum([await log.left(group, kafka.messages_topic, ends) for group in groups])
 

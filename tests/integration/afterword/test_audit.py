@@ -79,7 +79,7 @@ class Deployment:
                 for partition, rows in partitions.items():
                     for key, value in rows.items():
                         await self.producer.send(kafka.changelog(table), value, key=key, partition=partition)
-            await self.producer.send_offsets_to_transaction(offsets, kafka.segmenter_id)
+            await self.producer.send_offsets_to_transaction(offsets, kafka.group_of("segmenter"))
 
     async def abort(self) -> None:
         """Write records and abort, like a worker that died. Nobody may count them."""
@@ -103,7 +103,7 @@ class Deployment:
                     found.append(ArchivedMessage(event, record.partition, record.offset))
         async with open_stores(self.settings) as stores:
             await stores.messages.put_many(found)
-        await self.commit(kafka.archiver_id, kafka.messages_topic)
+        await self.commit(kafka.group_of("archiver"), kafka.messages_topic)
 
     async def store(self) -> None:
         async with open_stores(self.settings) as stores:
@@ -126,7 +126,7 @@ class Deployment:
     async def summarise(self) -> None:
         await self.store()
         await self.announce()
-        await self.commit(self.settings.kafka.summarizer_id, self.settings.kafka.episodes_topic)
+        await self.commit(self.settings.kafka.group_of("summarizer"), self.settings.kafka.episodes_topic)
 
     async def everything(self) -> None:
         await self.produce()
@@ -260,7 +260,7 @@ async def test_audit_waits_until_everything_is_summarized(deployment):
     waiting = asyncio.create_task(audit.run(deployment.settings, wait_seconds=60))
     await deployment.announce(count=3)
     await deployment.announce()
-    await deployment.commit(deployment.settings.kafka.summarizer_id, deployment.settings.kafka.episodes_topic)
+    await deployment.commit(deployment.settings.kafka.group_of("summarizer"), deployment.settings.kafka.episodes_topic)
     report = await waiting
     assert report.clean, report.findings
     assert report.summaries["not_yet_summarized"] == 0

@@ -64,9 +64,15 @@ async def test_missing_rights_are_named(broker: EmbeddedStack) -> None:
     user, everybody = as_user(broker), load_settings(kafka={"bootstrap_servers": broker.bootstrap_servers})
     kafka = user.kafka
     async with admin_client(everybody.kafka) as admin:
-        await allow(admin, USER, [on_transactions_of(kafka.segmenter_id), on_transactions_of(kafka.archiver_id)])
-        assert f"transactional ids with the prefix {kafka.summarizer_id}- are not permitted" in await problem(user)
-        await allow(admin, USER, [on_transactions_of(kafka.summarizer_id)])
+        await allow(
+            admin,
+            USER,
+            [on_transactions_of(kafka.group_of("segmenter")), on_transactions_of(kafka.group_of("archiver"))],
+        )
+        assert f"transactional ids with the prefix {kafka.group_of('summarizer')}- are not permitted" in await problem(
+            user
+        )
+        await allow(admin, USER, [on_transactions_of(kafka.group_of("summarizer"))])
     assert await check_commits(user) == "transactions are permitted"
     assert await check_kafka(user)  # which may not ask for the brokers' configuration
     with pytest.raises(CheckFailed, match=r"offset\.metadata\.max\.bytes of the brokers is 100, .* at least 4096"):

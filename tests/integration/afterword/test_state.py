@@ -62,7 +62,7 @@ async def test_conversation_without_records_in_kafka_continues_where_it_was(sett
 
 async def left_by_a_rebuild_that_was_killed(kafka: Kafka, partition: int) -> AIOKafkaProducer:
     """Leave a transaction open that has rows in the changelogs."""
-    name = transactional_id(kafka.segmenter_id, TopicPartition(kafka.messages_topic, partition))
+    name = transactional_id(kafka.group_of("segmenter"), TopicPartition(kafka.messages_topic, partition))
     producer = AIOKafkaProducer(**client_options(kafka), transactional_id=name)
     await producer.start()
     await producer.begin_transaction()
@@ -107,7 +107,9 @@ async def write_after_another(kafka: Kafka, changelogs: list[TopicPartition]) ->
             pass
         rows = {changelog: [(b"c", b"row")] for changelog in changelogs}
         source = TopicPartition(kafka.messages_topic, 0)
-        await ours.commit([], rows, Bookmark(0, "lineage", [CONVERSATIONS, MESSAGES]), source, kafka.segmenter_id)
+        await ours.commit(
+            [], rows, Bookmark(0, "lineage", [CONVERSATIONS, MESSAGES]), source, kafka.group_of("segmenter")
+        )
 
 
 @pytest.mark.nightly
@@ -134,7 +136,7 @@ async def test_rebuild_refuses_messages_that_got_more_partitions(
     rows = {TopicPartition(kafka.changelog(table), 0): [] for table in TABLES}
     async with owned(kafka, 0) as producer:
         bookmark = Bookmark(0, "lineage", sorted(TABLES))
-        await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=1)
+        await producer.commit([], rows, bookmark, source, kafka.group_of("segmenter"), partitions=1)
     async with admin_client(kafka) as admin:
         await admin.create_partitions({kafka.messages_topic: NewPartitions(2)})
     with pytest.raises(MessagesGrown, match="has 2 partitions, but the segmenter has read it with 1"):

@@ -100,12 +100,12 @@ async def test_wrong_partition_count_is_reported_and_left(make_settings: MakeSet
     assert reports[settings.kafka.changelog("messages")].status == "ok"  # as many as the messages have
 
 
-@pytest.mark.parametrize("reader", ["segmenter_id", "archiver_id"])
+@pytest.mark.parametrize("reader", ["segmenter", "archiver"])
 async def test_grown_messages_topic_fails_both_commands_with_the_reason(
     make_settings: MakeSettings, settings: Settings, admin: AIOKafkaAdminClient, reader: str
 ) -> None:
     await ensure_topics(settings)
-    kafka, group = settings.kafka, getattr(settings.kafka, reader)
+    kafka, group = settings.kafka, settings.kafka.group_of(reader)
     producer = TransactionalProducer(f"{group}-test", Clients(client_options(kafka)), Options())
     await producer.open(20)
     first = TopicPartition(kafka.messages_topic, 0)

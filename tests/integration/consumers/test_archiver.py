@@ -86,7 +86,7 @@ async def archived(archive: MessageArchive) -> dict[str, MessageCreated]:
 async def committed(settings: Settings) -> int:
     """Return the number of records of `messages` that the archiver has committed."""
     async with open_log(settings.kafka) as log:
-        return sum((await log.committed(settings.kafka.archiver_id, settings.kafka.messages_topic)).values())
+        return sum((await log.committed(settings.kafka.group_of("archiver"), settings.kafka.messages_topic)).values())
 
 
 async def test_every_message_is_archived_and_then_committed(settings, producer, archive):

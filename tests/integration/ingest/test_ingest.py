@@ -87,7 +87,7 @@ async def is_done(settings: Settings) -> bool:
     async with open_log(settings.kafka) as log:
         topic = topic_of(settings)
         ends = await log.ends(topic)
-        return await log.left(settings.kafka.ingest_id, topic, ends) == 0
+        return await log.left(settings.kafka.group_of("ingest"), topic, ends) == 0
 
 
 async def records_in(settings: Settings, topic: str) -> list[ConsumerRecord]:
@@ -210,7 +210,7 @@ async def test_bulk_records_wait_until_the_segmenter_catches_up(write: Write) ->
         async with running_consumer(
             settings.kafka,
             settings.kafka.messages_topic,
-            group_id=settings.kafka.segmenter_id,
+            group_id=settings.kafka.group_of("segmenter"),
             auto_offset_reset="earliest",
         ) as segmenter:
 

@@ -27,7 +27,7 @@ async def until_committed(settings: Settings, offset: int) -> None:
     source = TopicPartition(settings.kafka.episodes_topic, 0)
     async with asyncio.timeout(SECONDS), admin_client(settings.kafka) as admin:
         while True:
-            found = (await admin.list_consumer_group_offsets(settings.kafka.summarizer_id)).get(source)
+            found = (await admin.list_consumer_group_offsets(settings.kafka.group_of("summarizer"))).get(source)
             if found is not None and found.offset >= offset:
                 assert (found.offset, found.metadata) == (offset, "")
                 return
