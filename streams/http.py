@@ -49,18 +49,13 @@ MESSAGE_CHARACTERS = 2000
 """Maximum number of characters of a server's error message that are read."""
 _CODE = re.compile(r"(?!none$)[a-z][a-z0-9_.]{0,63}", re.I)
 _CONTEXT = re.compile(r"context (?:length|limit|size|window)", re.I)
-_SIZED = r"(?:\b(?:prompts?|inputs?|context|conversation|tokens?|messages|text|sequence)\b(?! deadline)|长度|上下文)"
-_LIMIT = (
-    r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|overflow|\bfit\b"
-    r"|\bmax\b|max(?:imum|length)|at most|must be <|\brange\b|\breduce|\bshorten|超|过长)"
-)
+_SIZED, _LIMIT = (f"(?:{'|'.join(_TABLES['too_long'][name])})" for name in ("sized", "limit"))
 _TOO_LONG = re.compile(
-    rf"(?:request|payload) too large|{_SIZED}.{{0,120}}?{_LIMIT}|{_LIMIT}.{{0,40}}?{_SIZED}",
-    re.I | re.S,
+    rf"(?:request|payload) too large|{_SIZED}.{{0,120}}?{_LIMIT}|{_LIMIT}.{{0,40}}?{_SIZED}", re.I | re.S
 )
 """Matches servers' errors for a prompt that does not fit into the model's context, whatever the order of their words.
 """
-_QUOTA = re.compile(r"rate.?limit|throttl|\bwait\b|\bper (?:second|minute|hour|day)\b|budget|quota", re.I)
+_QUOTA = re.compile("|".join(_TABLES["too_long"]["quota"]), re.I)
 _CONTENTS = {"input", "messages", "model", "prompt"}
 _ANSWER_LIMIT = re.compile("max(?:imum)?(?:completion|output)?tokens")
 """Names of the same limit: servers do not always call it as the request does."""

@@ -174,7 +174,7 @@ async def check_llm(settings: Settings) -> str:
         await provider.try_out()
     finally:
         await provider.close()
-    refused = sorted(provider.left_out) if isinstance(provider, LlmProvider) else ()
+    refused = sorted(provider.client.left_out) if isinstance(provider, LlmProvider) else ()
     without = f"(refuses {', '.join(refused)}, which is left out)" if refused else ""
     return " ".join(part for part in (settings.llm.provider, settings.llm.model, without) if part)
 

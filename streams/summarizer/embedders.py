@@ -1,6 +1,7 @@
 """Embedders: dense vectors of messages and queries, from a server, from a model's folder, or from the local model."""
 
 import asyncio
+import tomllib
 from array import array
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -52,26 +53,10 @@ KEPT_VECTORS = 1024
 LARGEST_COORDINATE = 3.4e38
 """Largest 32-bit float, which is what vector stores use for coordinates."""
 
-INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-SEARCHING = "Represent this sentence for searching relevant passages: "
-PREFIXES: Mapping[str, tuple[str, str]] = {
-    "qwen3-embedding": (f"Instruct: {INSTRUCTION}\nQuery:", ""),
-    "e5-mistral": (f"Instruct: {INSTRUCTION}\nQuery: ", ""),
-    "e5-large-instruct": (f"Instruct: {INSTRUCTION}\nQuery: ", ""),
-    "e5-": ("query: ", "passage: "),
-    "bge-small-en": (SEARCHING, ""),
-    "bge-base-en": (SEARCHING, ""),
-    "bge-large-en": (SEARCHING, ""),
-    "mxbai-embed": (SEARCHING, ""),
-    "arctic-embed2": ("query: ", ""),
-    "arctic-embed-m-v2": ("query: ", ""),
-    "arctic-embed-l-v2": ("query: ", ""),
-    "arctic-embed": (SEARCHING, ""),
-    "nomic-embed": ("search_query: ", "search_document: "),
-    "embeddinggemma": ("task: search result | query: ", "title: none | text: "),
-}
-"""What models want before a query and before a passage, by a part of their names, as their model cards say. The first
-part that a name contains counts."""
+PREFIXES: Sequence[tuple[str, str, str]] = tomllib.loads(
+    (files(__package__) / "prefixes.toml").read_text(encoding="utf-8")
+)["prefixes"]
+"""A part of models' names, and what they want before a query and before a passage."""
 
 POOLINGS = {"pooling_mode_cls_token": "CLS", "pooling_mode_lasttoken": "LAST_TOKEN"}
 """Keys of sentence-transformers' `1_Pooling/config.json`, and fastembed's names; anything else is the mean."""
@@ -303,7 +288,7 @@ def make_embedder(settings: EmbedderSettings, redaction: Redaction) -> Embedder 
 def prefixes(settings: EmbedderSettings) -> tuple[str, str]:
     """Return the prefixes of queries and of passages: the configured ones, else those known for the model's name."""
     name = str(settings.vectors_model).lower()
-    known = next((both for part, both in PREFIXES.items() if part in name), ("", ""))
+    known = next((both for part, *both in PREFIXES if part in name), ["", ""])
     query, passage = settings.query_prefix, settings.passage_prefix
     return known[0] if query is None else query, known[1] if passage is None else passage
 

@@ -352,6 +352,7 @@ class LlmClient:
         self.llm = llm
         self.metrics = metrics
         self.left_out: frozenset[str] = frozenset()
+        """Optional fields of requests that the server turned out to refuse."""
         self.is_metered = True
         """False once the server has answered without saying how many tokens it used."""
         self._protocol = protocol
@@ -443,7 +444,7 @@ class LlmClient:
     async def gave_up(self, request: ChatRequest, problem: str) -> None:
         """Note that a question got no usable answer."""
         self._state(request).used(problem)
-        await self._state(request).tell()
+        await self._state(request).share()
 
     async def _chat(self, request: ChatRequest) -> Reply:
         """Ask once, and again without optional fields if that may help.

@@ -1,6 +1,5 @@
 """Providers of summaries: an LLM, or the extractive method, which does not need one."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -162,20 +161,20 @@ class Maker(NamedTuple):
     prompt_version: str | None
 
 
-class Provider(ABC):
+class Provider:
     """Writes summaries; may be used for several episodes at a time."""
 
-    @abstractmethod
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Write one summary. Raises: ProviderError."""
+        raise NotImplementedError
 
-    async def check(self) -> None:  # noqa: B027 – without a server there is nothing to check
+    async def check(self) -> None:
         """Check that the provider answers. Raises: ProviderError."""
 
-    async def try_out(self) -> None:  # noqa: B027 – as above
+    async def try_out(self) -> None:
         """Check that summaries can be made of its answers. Raises: ProviderError."""
 
-    async def close(self) -> None:  # noqa: B027 – without connections there is nothing to close
+    async def close(self) -> None:
         """Close its connections; the provider cannot be used afterwards."""
 
 
@@ -184,13 +183,13 @@ class LlmProvider(Provider):
 
     def __init__(self, client: LlmClient, llm: Llm, template: Template = EPISODIC) -> None:
         self.name = client.name
-        self._client = client
+        self.client = client
         self._llm = llm
         self._questions = questions_of(template, llm)
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Ask until the answers are usable. Raises: ProviderError."""
-        asking = Asking(self._client, self._llm.retry_budget_seconds, request.deadline, request.calls)
+        asking = Asking(self.client, self._llm.retry_budget_seconds, request.deadline, request.calls)
         answer = await self._questions.ask(request, asking)
         # without facts of the LLM, people's own statements are used
         select = partial(first_person, before=request.episode.overlap)
@@ -210,24 +209,14 @@ class LlmProvider(Provider):
         return min(question.room(self._llm.context_tokens) for question in self._questions.longest(request))
 
     async def check(self) -> None:
-        await self._client.check(self._questions.schema)
+        await self.client.check(self._questions.schema)
 
     async def try_out(self) -> None:
         await self.check()
-        await self._questions.ask(a_small_request(), Asking(self._client, retry_seconds=0.0))
-
-    @property
-    def is_metered(self) -> bool:
-        """False once the server has answered without saying how many tokens it used."""
-        return self._client.is_metered
-
-    @property
-    def left_out(self) -> frozenset[str]:
-        """Optional fields of requests that the server turned out to refuse."""
-        return self._client.left_out
+        await self._questions.ask(a_small_request(), Asking(self.client, retry_seconds=0.0))
 
     async def close(self) -> None:
-        await self._client.close()
+        await self.client.close()
 
 
 class ExtractiveProvider(Provider):

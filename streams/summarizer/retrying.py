@@ -173,10 +173,9 @@ class ServerState:
 
         Raises: ProviderUnavailable while nothing may be asked.
         """
-        await self._hear()
+        await self.share()
         self.require_open(takes_interval=takes_interval)
-        if not await self.tell():  # another worker was quicker
-            await self._hear()
+        if not await self.share():  # another worker was quicker
             self.require_open(takes_interval=takes_interval)
         try:
             yield
@@ -184,7 +183,7 @@ class ServerState:
             self.failed(error)
             raise
         finally:
-            await self.tell()
+            await self.share()
 
     def require_open(self, *, takes_interval: bool = True) -> None:
         """Raise ProviderUnavailable while nothing may be asked, and begin the next interval if one is over."""
@@ -227,28 +226,27 @@ class ServerState:
         self._until = self.now() + min(FIRST_INTERVAL_SECONDS * 2.0**self._intervals, LONGEST_INTERVAL_SECONDS)
         self._intervals = min(self._intervals + 1, MOST_INTERVALS)
 
-    async def tell(self) -> bool:
-        """Tell other workers what has changed; return False if another one has told something since `_hear`."""
+    async def share(self) -> bool:
+        """Tell other workers what has changed, or else adopt what one of them has told; return whether none has."""
         told = None
         if self._error and self._intervals:
             told = json.dumps([self._error.problem, self._until, self._intervals, self._fault, self._unusable])
         with suppress(StoreUnavailable):  # until the store is back, each worker is on its own
-            if self._records and told != self._shared:
-                if not await self._records.replace("llm_servers", self._key, self._shared, told):
-                    return False
+            if not self._records:
+                return True
+            if told != self._shared and await self._records.replace("llm_servers", self._key, self._shared, told):
                 self._shared = told
-        return True
-
-    async def _hear(self) -> None:
-        """Adopt what another worker has learned."""
-        with suppress(StoreUnavailable):
-            told = await self._records.read("llm_servers", self._key) if self._records else None
-            if told != self._shared and told:
-                problem, self._until, self._intervals, self._fault, self._unusable = json.loads(told)
+                return True
+            known = self._shared, told
+            self._shared = await self._records.read("llm_servers", self._key)
+            if self._shared in known:
+                return True
+            self._error, self._intervals, self._unusable = None, 0, 0
+            if self._shared:
+                problem, self._until, self._intervals, self._fault, self._unusable = json.loads(self._shared)
                 self._error = ProviderMisconfigured(problem=problem, stops_asking=True)
-            elif told != self._shared:
-                self._error, self._intervals, self._unusable = None, 0, 0
-            self._shared = told
+            return False
+        return True
 
     async def concern_one_request(
         self, asked_at: float, ask_something_harmless: Callable[[], Awaitable[object]]

@@ -360,7 +360,7 @@ def make_summarizer(
         redactor=settings.redaction.redactor() if settings.redaction.where == "llm" else None,
         waits=waits,
         seconds=seconds,
-        is_metered=lambda: provider.is_metered,
+        is_metered=lambda: provider.client.is_metered,
     )
 
 

@@ -99,9 +99,9 @@ class RedoCounts:
 async def mark_as_due(
     episodes: EpisodeStore,
     today: Maker,
-    since: datetime | None,
-    conversation_id: str | None,
-    limit: int | None,
+    since: datetime | None = None,
+    conversation_id: str | None = None,
+    limit: int | None = None,
     is_wanted: Callable[[StoredEpisode], bool] | None = None,
 ) -> RedoCounts:
     """Mark up to `limit` summaries that are not waiting, and count all that are still to be redone.
@@ -150,14 +150,11 @@ async def retry_refused(episodes: EpisodeStore, records: Records, settings: Sett
     began = await records.read_all("llm_settings")
     before = began.get(asked)
     if before is None or before < max(began.values()):
-        await mark_as_due(
-            episodes,
-            maker,
-            None,
-            None,
-            None,
-            lambda stored: was_refused(stored) and stored.summary.created_at.isoformat() > (before or ""),
-        )
+
+        def is_wanted(stored: StoredEpisode) -> bool:
+            return was_refused(stored) and stored.summary.created_at.isoformat() > (before or "")
+
+        await mark_as_due(episodes, maker, is_wanted=is_wanted)
         await records.replace("llm_settings", asked, before, now().isoformat())
 
 

@@ -137,7 +137,7 @@ async def test_only_a_refusal_of_one_prompt_blames_it(response: Response, error:
     with pytest.raises(error):
         await summary_of(asked, FLAGGED)
     assert (await summary_of(asked)).long_summary == TEXT
-    assert not asked.left_out
+    assert not asked.client.left_out
     assert issubclass(error, TRANSIENT) is (response in FAILURES)
 
 
@@ -186,7 +186,7 @@ async def test_server_wide_answers_blame_the_server(response: Response) -> None:
 async def test_refused_field_is_omitted_from_then_on(fields: str, response: Response) -> None:
     asked, server = provider(lambda body: response if set(fields.split()) & set(body) else good(body))
     assert (await summary_of(asked)).long_summary == TEXT
-    assert asked.left_out == set(fields.split())
+    assert asked.client.left_out == set(fields.split())
     server.asked.clear()
     assert (await summary_of(asked)).long_summary == TEXT
     assert len(server.asked) == 1
@@ -206,7 +206,7 @@ async def test_limit_only_short_answers_keep_is_omitted(error: dict[str, str]) -
     refusal = 400, {"error": error}
     asked, _ = provider(lambda body: refusal if any(body.get(limit, 0) > 512 for limit in limits) else good(body))
     assert (await summary_of(asked)).long_summary == TEXT
-    assert asked.left_out == limits
+    assert asked.client.left_out == limits
 
 
 async def test_answer_the_server_calls_unusable_is_asked_again() -> None:
@@ -214,7 +214,7 @@ async def test_answer_the_server_calls_unusable_is_asked_again() -> None:
     responses: list[Response] = [(400, {"error": failed})]
     asked, _ = provider(lambda body: responses.pop() if responses else good(body))
     assert (await summary_of(asked)).long_summary == TEXT
-    assert not asked.left_out
+    assert not asked.client.left_out
 
 
 async def test_refused_role_is_a_configuration_error() -> None:
@@ -231,7 +231,7 @@ async def test_error_quoting_a_field_disables_it_only_if_confirmed() -> None:
     refusals = [(400, {"error": {"message": "response_format occurs in your text"}})]
     asked, _ = provider(lambda body: refusals.pop() if refusals else good(body))
     assert (await summary_of(asked)).long_summary == TEXT
-    assert not asked.left_out
+    assert not asked.client.left_out
 
 
 @pytest.mark.parametrize("reason", ["length", "MAX_TOKENS", "model_length", "user_stop", "abort", "SAFETY", "", 5, {}])
