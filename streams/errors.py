@@ -1,9 +1,6 @@
 """Exceptions that Afterword raises; a class's docstring is its message."""
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # the command line imports errors, and has to start without pydantic
-    from afterword.schemas.summaries import Calls
+from typing import Any
 
 
 class AfterwordError(Exception):
@@ -86,8 +83,6 @@ class ProviderError(AfterwordError):
     """the LLM gave no usable answer: {problem}"""
 
     problem: str = ""
-    calls: "tuple[Calls, ...]" = ()
-    """What the failed calls used."""
     named: frozenset[str] = frozenset()
     """Fields of the request that the server's error mentions."""
 

@@ -127,25 +127,27 @@ class Faults:
         self.struck = False
         self._at, self._after, self._fault = at, after, fault
 
-    def around(self, target: Any) -> Any:
+    def around(self, target: Any, *, is_remote: bool = True) -> Any:
         faults = self
 
         class Proxy:
             def __getattr__(self, name: str) -> Any:
                 found = getattr(target, name)
-                return faults.around_call(found) if inspect.iscoroutinefunction(found) else found
+                return faults.around_call(found, is_remote=is_remote) if inspect.iscoroutinefunction(found) else found
 
         return Proxy()
 
-    def around_call(self, call: Any) -> Any:
+    def around_call(self, call: Any, *, is_remote: bool = True) -> Any:
+        after = self._after and is_remote  # what this process has done itself is not lost
+
         async def faulty(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1
             struck = self.calls == self._at
-            if struck and not self._after:
+            if struck and not after:
                 self._strike()
             await asyncio.sleep(0)
             result = await call(*args, **kwargs)
-            if struck and self._after:
+            if struck and after:
                 self._strike()
             return result
 
@@ -176,7 +178,7 @@ class World:
             "episodes": faults.around(self.episodes),
             "messages": faults.around(self.messages),
             "index": faults.around(self.index),
-            "summarizer": summarizer if provider else faults.around(summarizer),
+            "summarizer": summarizer if provider else faults.around(summarizer, is_remote=False),
             "embedder": faults.around(FixedEmbedder()),
             "publish": faults.around_call(self.topic.publish),
             "keep": Topic().publish,

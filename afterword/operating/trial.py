@@ -159,7 +159,7 @@ async def summarize_again(
         except (ProviderUnavailable, BudgetExhausted):
             raise
         except ProviderError as error:
-            return TrialSummary(maker_of(settings).model, total(error.calls), refused=error.error_type)
+            return TrialSummary(maker_of(settings).model, total(request.calls), refused=error.error_type)
 
     async def add(stored: StoredEpisode) -> None:
         async with slots:

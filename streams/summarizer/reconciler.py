@@ -72,7 +72,7 @@ from afterword.streams.stores.messages import (
 from afterword.streams.summarizer.conversations import Conversations, History, Scope, event_of
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules, is_replaceable
+from afterword.streams.summarizer.summary import Summary, SummaryRules, is_replaceable
 from afterword.streams.summarizer.timers import TRANSIENT, Clock, made_by, next_attempt, now
 from afterword.streams.tasks import gather_or_cancel
 from afterword_text.tokens import count_tokens, message_tokens
@@ -327,33 +327,19 @@ class Reconciler:
         """Return the episode with new texts, and what the LLM wrote for the row that a new episode is put into."""
         if isinstance(record, EpisodeRedo) and read.expired:
             missing = ProviderError(problem="the messages of the episode are not in the archive")
-            return self._postponed(stored, missing), None
+            return self._postponed(stored, missing, ()), None
         episode = of_event(record, read) if isinstance(record, EpisodeClosed) else of_stored(stored, read)
         request = (history or await self._conversations.history(scope, stored.ordinal)).request(episode)
         if not isinstance(record, EpisodeRedo):
-            answer = await self._summarized(request)
+            answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
         else:  # asks once, because a later record tries again
             try:
                 answer = await self._summarizer.summarize_without_fallback(request)
             except ProviderError as error:
-                return self._postponed(stored, error), None
+                return self._postponed(stored, error, request.calls), None
             if answer.quality.source != "llm":
-                return self._postponed(stored, ProviderError(problem="no LLM is configured")), None
+                return self._postponed(stored, ProviderError(problem="no LLM is configured"), ()), None
         return self._stored(stored, episode, answer, read.inputs, record, cause), answer.rolling_summary or None
-
-    async def _summarized(self, request: SummaryRequest) -> Summary:
-        """Return the summary, with the calls of all attempts while the episode waited for the LLM."""
-        in_vain: list[Calls] = []
-
-        async def attempt() -> Summary:
-            try:
-                return await self._summarizer.summarize(request)
-            except ProviderError as error:
-                in_vain.extend(error.calls)
-                raise
-
-        summary = await self._retry_until_success("summarize", attempt)
-        return replace(summary, calls=add_up((*in_vain, *summary.calls)))
 
     # -- revisions
 
@@ -408,7 +394,7 @@ class Reconciler:
         )
         return DeletedEpisode(deletion, stored.core_ids, stored.overlap_ids, stored.last_offset, cause, read.inputs)
 
-    def _postponed(self, stored: StoredEpisode, error: ProviderError) -> StoredEpisode:
+    def _postponed(self, stored: StoredEpisode, error: ProviderError, calls: Iterable[Calls]) -> StoredEpisode:
         """Return the episode after a failed attempt to redo it.
 
         The attempt is counted, so that no other worker stores the result of the same attempt.
@@ -417,8 +403,8 @@ class Reconciler:
         attempt, unusable = stored.attempt + 1, stored.unusable + (not isinstance(error, TRANSIENT))
         is_due = stored.due_at is not None or is_replaceable(stored.summary.quality)
         due_at = next_attempt(self._retry, attempt, unusable, self._clock()) if is_due else None
-        calls = add_up((*stored.calls, *error.calls))
-        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at, calls=calls)
+        used = add_up((*stored.calls, *calls))
+        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at, calls=used)
 
     # -- index and archive
 

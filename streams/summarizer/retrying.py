@@ -273,7 +273,7 @@ class ServerState:
 
 def without_traceback(error: ProviderUnavailable) -> ProviderUnavailable:
     """Copy an error, because its traceback holds on to the response and the request."""
-    return type(error)(**{**error.__dict__, "calls": ()})
+    return type(error)(**error.__dict__)
 
 
 def _now() -> float:

@@ -235,19 +235,21 @@ class Summarizer:
             )
             summary = await self._fallback.summarize(request)
             quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
-            return replace(summary, quality=quality, calls=error.calls)
+            return replace(summary, quality=quality, calls=add_up(request.calls))
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
-        """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
-        request = replace(request, deadline=Deadline(self._seconds), calls=[])
+        """Make a summary within budget and deadline. The request gets its calls, even if it fails.
+
+        Raises: ProviderError.
+        """
+        request, earlier = replace(request, deadline=Deadline(self._seconds)), len(request.calls)
         taken = await self._budget.take(request) if self._budget else None
         try:
             summary = await self._ask_until_good(request)
-        except ProviderError as error:
-            error.calls = add_up(request.calls)
-            await self._settle(taken, total(error.calls))
+        except ProviderError:
+            await self._settle(taken, total(request.calls[earlier:]))
             raise
-        await self._settle(taken, total(request.calls))
+        await self._settle(taken, total(request.calls[earlier:]))
         return replace(summary, calls=add_up(request.calls))
 
     async def check(self) -> None:

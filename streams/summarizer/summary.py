@@ -59,7 +59,7 @@ class SummaryRequest:
     deadline: Deadline = field(default_factory=Deadline, compare=False, repr=False)
     """Time for everything that is asked because of this request."""
     calls: list[Calls] = field(default_factory=list, compare=False, repr=False)
-    """All calls so far that were made because of this request."""
+    """All calls so far that were made because of this request; more are added."""
 
     @property
     def fields(self) -> tuple[str, ...]:

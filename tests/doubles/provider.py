@@ -48,7 +48,7 @@ class ScriptedProvider:
 
     def _next(self, request: SummaryRequest) -> Summary:
         step = self.outage or (self.script.popleft() if self.script else self._answer(request))
-        request.calls.extend(step.calls)
+        request.calls.extend(getattr(step, "calls", ()))
         if isinstance(step, ProviderError):
             raise step
         return step

@@ -17,6 +17,7 @@ from opentelemetry.trace import NoOpTracer
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
 from afterword.streams import errors
+from afterword.streams.calls import Calls
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -121,10 +122,11 @@ async def reset(proxy: Proxy) -> AsyncIterator[None]:
         await proxy.opened.pop().close()
 
 
-async def summary_of(summarizer: Summarizer, said: str = SAID) -> Summary:
+async def summary_of(summarizer: Summarizer, said: str = SAID, calls: list[Calls] | None = None) -> Summary:
     answer = an_episode_message("m2", role="assistant", content="It is cancelled. The refund takes three days.")
     episode = a_closed_episode(messages=(an_episode_message("m1", content=said), answer))
-    return await summarizer.summarize_without_fallback(SummaryRequest(episode, "", 800))
+    request = SummaryRequest(episode, "", 800, calls=[] if calls is None else calls)
+    return await summarizer.summarize_without_fallback(request)
 
 
 def real_prompts(outcome: Outcome) -> Outcome:
@@ -146,9 +148,10 @@ async def test_good_answer_is_a_summary(proxy: Proxy) -> None:
 @pytest.mark.parametrize("reason", ["abort", "model_length", "incomplete", "network_error", "max_tokens"])
 async def test_interrupted_answer_is_no_summary(proxy: Proxy, reason: str) -> None:
     proxy.upstream.usual = answers(HALF, reason)
-    with pytest.raises(AnswerInvalid, match="cut off") as raised:
-        await summary_of(proxy.summarizer(preset="plain_3_5"))
-    assert {one.outcome for one in raised.value.calls} == {"cut_off"}
+    calls: list[Calls] = []
+    with pytest.raises(AnswerInvalid, match="cut off"):
+        await summary_of(proxy.summarizer(preset="plain_3_5"), calls=calls)
+    assert {one.outcome for one in calls} == {"cut_off"}
 
 
 async def test_wait_that_the_upstream_asks_for_is_kept(proxy: Proxy) -> None:

@@ -29,6 +29,11 @@ from tests.unit.summarizer.conversations import an_episode_of
 REQUEST = SummaryRequest(a_closed_episode(), "Before.", 800)
 
 
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    REQUEST.calls.clear()
+
+
 def with_fallback(*script: ProviderError) -> Summarizer:
     return Summarizer(ScriptedProvider(script))
 
