@@ -16,8 +16,8 @@ from opentelemetry.trace import NoOpTracer
 
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
+from afterword.schemas.summaries import Calls
 from afterword.streams import errors
-from afterword.streams.calls import Calls
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
