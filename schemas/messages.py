@@ -132,17 +132,22 @@ def replaced_answers(messages: Iterable[Reply]) -> set[str]:
     return replaced
 
 
-class ConversationFlush(Model):
-    """A request to close a conversation's pending messages now."""
+class ConversationChange(Model):
+    """What every event but a message has."""
 
     conversation_id: Id
     """Equal to the record's key."""
-    agent_id: PartyId | None = None
-    """If episodes are kept per agent, the agent whose pending messages to close; null for all agents."""
     tenant_id: PartyId | None = None
-    """Tenant of the conversation's messages. A flush that names another one is dead-lettered."""
+    """Tenant of the conversation's messages. A record that names another one is dead-lettered."""
     reason: str | None = None
     """Free-text reason."""
+
+
+class ConversationFlush(ConversationChange):
+    """A request to close a conversation's pending messages now."""
+
+    agent_id: PartyId | None = None
+    """If episodes are kept per agent, the agent whose pending messages to close; null for all agents."""
 
 
 class Replacements(Model):
@@ -190,7 +195,7 @@ class MessageChanges(Replacements):
         return given
 
 
-class MessageEdited(MessageChanges):
+class MessageEdited(MessageChanges, ConversationChange):
     """Replaces fields of an earlier message of the conversation. Absent fields are unchanged.
 
     The order of the records decides: an edit that precedes its message is dead-lettered, and one that follows the
@@ -199,58 +204,35 @@ class MessageEdited(MessageChanges):
 
     id: Id
     """Id of the message."""
-    conversation_id: Id
-    """Equal to the record's key."""
-    tenant_id: PartyId | None = None
-    """Tenant of the message. An edit that names another one is dead-lettered."""
 
 
-class MessageDeleted(Model):
+class MessageDeleted(ConversationChange):
     """Removes a message from the archive, its episode, its summary and the index. Deleting it again has no effect."""
 
     id: Id
     """Id of the message. It must not be reused."""
-    conversation_id: Id
-    """Equal to the record's key."""
-    tenant_id: PartyId | None = None
-    """Tenant of the message. A deletion that names another one is dead-lettered."""
     deleted_at: Time | None = None
     """Informational time; the order of the records decides."""
-    reason: str | None = None
-    """Free-text reason."""
 
 
-class ConversationDeleted(Model):
+class ConversationDeleted(ConversationChange):
     """Removes all messages of a conversation so far, with their episodes and summaries.
 
     Later messages start the conversation afresh. Its ordinals continue, so that no episode id is used twice.
     """
 
-    conversation_id: Id
-    """Equal to the record's key."""
-    tenant_id: PartyId | None = None
-    """Tenant of the conversation's messages. A deletion that names another one is dead-lettered."""
-    reason: str | None = None
-    """Free-text reason."""
 
-
-class ConversationAssigned(Model):
+class ConversationAssigned(ConversationChange):
     """Gives one user's messages in a conversation to another user, such as those of a guest who has signed in.
 
     Episodes, facts and the search index follow. Messages of the earlier user that come later belong to the other user
     too, until the conversation is deleted.
     """
 
-    conversation_id: Id
-    """Equal to the record's key."""
     from_user_id: Id
     """User whose messages are given away."""
     user_id: Id
     """User to whom they belong from now on."""
-    tenant_id: PartyId | None = None
-    """Tenant of the conversation's messages. An assignment that names another one is dead-lettered."""
-    reason: str | None = None
-    """Free-text reason."""
 
     @model_validator(mode="after")
     def names_two_users(self) -> Self:

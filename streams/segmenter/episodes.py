@@ -250,7 +250,7 @@ def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, i
         partition=record.partition,
         offset=record.offset,
         amended_at=record_time(min(max(record.timestamp, 0), LAST_MS)),  # the archiver accepts any timestamp
-        reason=None if isinstance(event, MessageEdited) else event.reason,
+        reason=event.reason,
     )
 
 

@@ -149,7 +149,8 @@ def _event(event: str, common: set[Row]) -> str:
             shared.append(f"{cell} ({presence})" if presence else cell)
         else:
             own.append((cell, f"{kind}, {presence}" if presence else kind, meaning))
-    return f"{heading}{table(FIELD, own)}\n[Common fields](#common-fields): {', '.join(shared)}.\n{_example(event)}"
+    fields = f"{table(FIELD, own)}\n" if own else ""
+    return f"{heading}{fields}[Common fields](#common-fields): {', '.join(shared)}.\n{_example(event)}"
 
 
 def _example(event: str) -> str:
