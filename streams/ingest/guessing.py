@@ -332,6 +332,8 @@ class _Guesser:
             if kept and len(kept) >= USUALLY * len(self.messages) and not one.has("old"):
                 self.columns.append(Column(one.path, one.parts, kept, one.kind))
         self.taken = {content.path if content else ""}
+        self.sides: dict[int, str] = {}
+        """The roles of messages that are known."""
         self.notes: dict[str, str] = {}
         self.former: dict[str, str] = {}
         """The paths of columns that say in deletions what others were."""
@@ -362,9 +364,9 @@ class _Guesser:
     def guess(self) -> Guess:
         role, role_value = self._role()
         conversation = self._conversation()
-        tenant, user = self._tenant_and_user(conversation)
+        tenant, user = self._tenant_and_user(conversation, role)
         if user is None and conversation is not None:
-            user = self._of_key(conversation) or self.take(_as_writer) or self._of_private_chat(conversation, role)
+            user = self._of_key(conversation) or self.take(_as_writer) or self._of_private_chat(conversation)
         if conversation is None and (conversation := self._by_role(role, user)) and user is None:
             user = conversation if conversation.is_about("writers") else self.take(_as_writer)
         if conversation and user and role and _mixes(user, role, tenant, conversation):
@@ -420,6 +422,7 @@ class _Guesser:
                 return flag, f"{flag.path} && 'assistant' || 'user'"
             return None, None
         known = _known_roles(role)
+        self.sides = {at: known.get(role_name(one), "") for at, one in role.values.items()}
         counts = Counter(role_name(one) for one in role.values.values())
         if unknown := {name: count for name, count in counts.items() if name not in known}:
             shown = ", ".join(f"{json.dumps(name, ensure_ascii=False)} ({count})" for name, count in unknown.items())
@@ -441,7 +444,7 @@ class _Guesser:
         named = self.take(lambda one: one.differs and score(one, "conversations"))
         return named or (share_ids and self.take(lambda one: score(one, "conversations"))) or self.take(place)
 
-    def _tenant_and_user(self, conversation: Column | None) -> tuple[Column | None, Column | None]:
+    def _tenant_and_user(self, conversation: Column | None, role: Column | None) -> tuple[Column | None, Column | None]:
         def tenant_of(one: Column) -> float:
             return one.are_ids and one.is_about("tenants") and 1 + one.is_id + _is_one_of_each(one, conversation)
 
@@ -454,7 +457,9 @@ class _Guesser:
             by_both = self.take(lambda one, of=tenant: _as_user(one, conversation, of))  # type: ignore[misc]
             key = record_row(self.sample.records[self.messages[0]]["key"])
             is_of_key = isinstance(key, dict) and tenant.path.rpartition(".")[2] in key
-            if by_both or is_of_key:  # the same conversation id in two tenants
+            talks = _groups(tenant.values, [role], [conversation, tenant]).values()
+            do_talk = 2 * sum(len(sides) > 1 for sides in talks) > len(talks)
+            if by_both or is_of_key or do_talk:  # the same conversation id in two tenants
                 self.notes["conversation_id"] = "tenants share ids; the second one's are dead letters (tenant_mismatch)"
                 return tenant, by_both or user
         return None, user
@@ -469,10 +474,9 @@ class _Guesser:
 
         return self.take(is_user)
 
-    def _of_private_chat(self, conversation: Column, role: Column | None) -> Column | None:
+    def _of_private_chat(self, conversation: Column) -> Column | None:
         """Return the conversation if its id is that of whoever writes as the user in it, and so it is the user's."""
-        sides = _known_roles(role) if role else {}
-        said = [at for at, value in role.values.items() if sides.get(role_name(value)) == "user"] if role else []
+        said = [at for at, side in self.sides.items() if side == "user"]
         writers = [one for one in self.columns if one.path not in self.taken and one.is_about("writers")]
         is_theirs = any(all(one.values.get(at) == conversation.values.get(at) for at in said) for one in writers)
         return conversation if said and is_theirs else None
@@ -573,7 +577,8 @@ class _Guesser:
                 continue
             is_number = any(type(one) is int for one in column.values.values())
             moment = f"{column.path} > `0`" if is_number else column.path
-            found.append(moment if _any(others, "moments") else column.equals(*column.truth[:1]))
+            is_truthy = _any(others, "moments") or "by" in column.last
+            found.append(moment if is_truthy else column.equals(*column.truth[:1]))
         for column in self.kinds:
             gone = [value for value in column.texts if _says(column, value, "deleted")]
             places = [at for at, value in column.values.items() if value in gone]

@@ -366,7 +366,7 @@ def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerR
         raise InvalidRecord(INCOMPLETE_DELETION, f"a deletion whose value is null names no conversation; {REWRITE}")
     is_of_debezium = isinstance(row, dict) and ({"op", "before"} <= row.keys() or "__deleted" in row)
     made_up = MADE_UP if is_deletion and is_of_debezium else ()
-    ids = _ids(source.map, about, ("id", "conversation_id", "tenant_id"), made_up)
+    ids = _ids(source.map, about, ("conversation_id", "tenant_id", "id"), made_up)
     if is_deletion:
         return [_record(record, MessageDeleted, ids)]
     made: list[ProducerRecord] = []
