@@ -27,7 +27,7 @@ from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
 from afterword.streams.stores.batches import Batches
-from afterword.streams.stores.conditions import parts
+from afterword.streams.stores.conditions import in_parts, parts
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
@@ -64,6 +64,7 @@ OLDEST_VERSION = (1, 17)
 
 DELETED = "deleted"
 """Payload field of what remains of a deleted episode: without vectors, texts and users, so that no search finds it."""
+KEPT = models.IsEmptyCondition(is_empty=models.PayloadField(key=DELETED))
 WORDS, VECTORS = "words", "messages"
 """Names of a point's vectors, and of the payload fields that the ranking reads."""
 
@@ -233,7 +234,7 @@ class QdrantIndex:
     ) -> None:
         # stemming a long episode takes a while
         point = await asyncio.to_thread(_point, episode, texts, vectors)
-        if not vectors and self._model is not None and not await self._exists():
+        if not vectors and self._model is not None and not await self._run("collection_exists"):
             return  # the first vector determines the dimension with which the collection is created
         await self._ensure_collection(len(next(iter(vectors.values()))) if vectors else None)
         await self._upsert(point, episode.summary.revision)
@@ -242,28 +243,27 @@ class QdrantIndex:
         summary = episode.summary
         if not await self.revisions([summary.episode_id]):
             return False
-        point, within = point_id(summary.episode_id), _within("revision", models.Range(lte=summary.revision))
-        kept = models.IsEmptyCondition(is_empty=models.PayloadField(key=DELETED))
-        earlier = models.Filter(must=[models.HasIdCondition(has_id=[point]), within, kept])
+        of_id = models.HasIdCondition(has_id=[point_id(summary.episode_id)])
+        earlier = models.Filter(must=[of_id, _within("revision", models.Range(lte=summary.revision)), KEPT])
         payload = {USERS: list(episode.writers), "revision": summary.revision}
-        await self._connection.run(methodcaller("set_payload", self.collection, payload, earlier, wait=True))
+        await self._run("set_payload", payload=payload, points=earlier, wait=True)
         return True
 
     async def remove(self, episode_id: str, revision: int) -> None:
         if self._model is None:
             await self._ensure_collection(None)
-        elif not await self._exists():  # see `put`
+        elif not await self._run("collection_exists"):  # see `put`
             return
         # deleted first, because the engine keeps the bytes of a point that is only overwritten for good
         point, within = point_id(episode_id), _within("revision", models.Range(lte=revision))
         gone = models.FilterSelector(filter=models.Filter(must=[models.HasIdCondition(has_id=[point]), within]))
-        await self._connection.run(methodcaller("delete", self.collection, gone, wait=True))
+        await self._run("delete", points_selector=gone, wait=True)
         payload = {"episode_id": episode_id, "revision": revision, DELETED: True}
         # no search finds a point without users
         await self._upsert(models.PointStruct(id=point, vector={}, payload=payload), revision)
 
     async def push_out_removed(self) -> None:
-        info = await self._asked(methodcaller("get_collection", self.collection), None)
+        info = await self._asked("get_collection")
         if info is None:
             return
         segment_mb = info.config.wal_config.wal_capacity_mb if info.config.wal_config else DEFAULT_SEGMENT_MB
@@ -271,10 +271,8 @@ class QdrantIndex:
             # random ids, so that each shard gets its part; no search finds a point without users
             payload = {DELETED: True, "filler": "-" * (MEBIBYTE // FILLERS)}
             points = [models.PointStruct(id=str(uuid4()), vector={}, payload=payload) for _ in range(FILLERS)]
-            await self._connection.run(methodcaller("upsert", self.collection, points, wait=True))
-            await self._connection.run(
-                methodcaller("delete", self.collection, [point.id for point in points], wait=True)
-            )
+            await self._run("upsert", points=points, wait=True)
+            await self._run("delete", points_selector=[point.id for point in points], wait=True)
 
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
         """Write the point unless there is a later revision."""
@@ -286,11 +284,9 @@ class QdrantIndex:
         # points that an update may overwrite (Qdrant 1.16); a new point is always inserted
         earlier = _within("revision", models.Range(lt=revision))
         same = _within("revision", models.Range(lte=revision))
-        kept = models.IsEmptyCondition(is_empty=models.PayloadField(key=DELETED))
-        overwritten = models.Filter(should=[earlier, models.Filter(must=[same, kept])])
-        upsert = methodcaller("upsert", self.collection, points, wait=True, update_filter=overwritten)
+        overwritten = models.Filter(should=[earlier, models.Filter(must=[same, KEPT])])
         try:
-            await self._connection.run(upsert)
+            await self._run("upsert", points=points, wait=True, update_filter=overwritten)
         except StoreRefuses as error:
             if error.status == NOT_FOUND:
                 self._ready = False  # the collection was deleted, or a server came back without it
@@ -301,61 +297,53 @@ class QdrantIndex:
         request = await asyncio.to_thread(_request, query, dense)
         if not request:
             return []
-        answer = await self._asked(methodcaller("query_points", self.collection, **request), None)
+        answer = await self._asked("query_points", **request)
         return [_candidate(point.payload) for point in answer.points] if answer else []
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         ids = {point_id(episode): episode for episode in episode_ids}
-        points = list(ids)
         revisions: dict[str, int] = {}
-        for start in range(0, len(points), PAGE_SIZE):
-            asked = {"ids": points[start : start + PAGE_SIZE], "with_payload": ["revision", DELETED]}
-            page = await self._asked(methodcaller("retrieve", self.collection, **asked), [])
+        for points in in_parts(list(ids), PAGE_SIZE):
+            page = await self._asked("retrieve", ids=points, with_payload=["revision", DELETED]) or []
             revisions |= {ids[point.id]: point.payload["revision"] for point in page if not point.payload.get(DELETED)}
         return revisions
 
     async def pages(self) -> AsyncIterator[dict[str, int]]:
-        following = None
-        asked = {"limit": PAGE_SIZE, "with_payload": ["episode_id", "revision", DELETED]}
-        while True:
-            scroll = methodcaller("scroll", self.collection, offset=following, **asked)
-            points, following = await self._asked(scroll, ([], None))
-            if not points:
-                return
-            yield {
-                point.payload["episode_id"]: point.payload["revision"]
-                for point in points
-                if not point.payload.get(DELETED)
-            }
+        read, following = ["episode_id", "revision", DELETED], None
+        while page := await self._asked("scroll", offset=following, limit=PAGE_SIZE, with_payload=read):
+            points, following = page
+            payloads = [point.payload for point in points if not point.payload.get(DELETED)]
+            if points:
+                yield {payload["episode_id"]: payload["revision"] for payload in payloads}
             if following is None:
                 return
 
     async def forget(self, episode_ids: Sequence[str]) -> None:
-        points = list(map(point_id, episode_ids))
-        await self._connection.run(lambda client: client.delete(self.collection, points, wait=True))
+        await self._run("delete", points_selector=list(map(point_id, episode_ids)), wait=True)
 
     async def close(self) -> None:
         await self._connection.close()
 
-    async def _asked(self, call: Call, otherwise: Any) -> Any:
-        """Return the answer of a call, or `otherwise` if there is no collection, which is asked for only then."""
+    async def _run(self, method: str, **asked: Any) -> Any:
+        """Call a method of the client with the collection's name."""
+        return await self._connection.run(methodcaller(method, self.collection, **asked))
+
+    async def _asked(self, method: str, **asked: Any) -> Any:
+        """Return the answer, or None if there is no collection, which is asked for only then."""
         try:
-            return await self._connection.run(call)
+            return await self._run(method, **asked)
         except StoreRefuses as error:
             if error.status != NOT_FOUND:
                 raise
             # another process may have created it just now
-            return await self._connection.run(call) if await self._exists() else otherwise
-
-    async def _exists(self) -> bool:
-        return bool(await self._connection.run(lambda client: client.collection_exists(self.collection)))
+            return await self._run(method, **asked) if await self._run("collection_exists") else None
 
     async def prepare(self) -> None:
         await self._check(None)
 
     async def _check(self, dimension: int | None) -> set[str] | None:
         """Return the fields that have a payload index; None if there is no collection. Raises: ConfigurationError."""
-        info = await self._asked(methodcaller("get_collection", self.collection), None)
+        info = await self._asked("get_collection")
         if info is None:
             return None
         if differences := mismatches(info, dimension, has_vectors=bool(self._model or dimension)):
@@ -371,8 +359,7 @@ class QdrantIndex:
             if indexed is None:
                 indexed = set() if await self._created(dimension) else await self._check(dimension)
             for field in INDEXES.keys() - (indexed or set()):
-                create = {"field_name": field, "field_schema": INDEXES[field]}
-                await self._connection.run(methodcaller("create_payload_index", self.collection, **create))
+                await self._run("create_payload_index", field_name=field, field_schema=INDEXES[field])
             self._ready = True
 
     async def _created(self, dimension: int | None) -> bool:
@@ -380,16 +367,9 @@ class QdrantIndex:
         best = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
         dense = models.VectorParams(size=dimension or 0, distance=models.Distance.COSINE, multivector_config=best)
         sparse = models.SparseVectorParams(modifier=models.Modifier.IDF)
-        create = methodcaller(
-            "create_collection",
-            self.collection,
-            vectors_config={VECTORS: dense} if dimension else {},
-            sparse_vectors_config={WORDS: sparse},
-            metadata={"stemmer": STEMMER},
-            **CREATED_WITH,
-        )
+        vectors = {"vectors_config": {VECTORS: dense} if dimension else {}, "sparse_vectors_config": {WORDS: sparse}}
         try:
-            await self._connection.run(create)
+            await self._run("create_collection", **vectors, metadata={"stemmer": STEMMER}, **CREATED_WITH)
         except StoreRefuses as error:
             if error.status != CONFLICT:
                 raise

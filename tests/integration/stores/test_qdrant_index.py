@@ -60,7 +60,7 @@ async def test_payload_has_what_filters_and_ranking_need(index: QdrantIndex, cli
         "user_ids": ["u1", "u2"],
         "agent_id": "a1",
         "tenant_id": "t1",
-        "message_ids": ["m0", "m1", "m2"],
+        "message_ids": ["m0"],
         "revision": 1,
         "started_at": "2026-01-05T12:00:00.123Z",
         "ended_at": "2026-01-05T12:02:00.123Z",
