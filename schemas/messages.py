@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from math import isfinite
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -102,22 +102,7 @@ class MessageCreated(MessageFields):
         return MessageEdited(**ids, **{name: getattr(self, name) for name in EDITABLE})
 
 
-class Reply(Protocol):
-    """What tells whether another answer replaces a message."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def role(self) -> Role: ...
-    @property
-    def agent_id(self) -> str | None: ...
-    @property
-    def author(self) -> str | None: ...
-    @property
-    def reply_to(self) -> str | None: ...
-
-
-def replaced_answers(messages: Iterable[Reply]) -> set[str]:
+def replaced_answers(messages: Iterable[MessageFields]) -> set[str]:
     """Return the ids of messages, given in log order, that a later answer to the same message replaces.
 
     What an agent did and wrote further in reply to a replaced answer is replaced with it; a user's reply stays.

@@ -399,7 +399,7 @@ def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open
         last = messages[-1].text
         if last.role == "user" and last.content.rstrip().endswith(QUESTION_MARKS):
             messages.pop()
-        replaced = replaced_answers(messages)
+        replaced = replaced_answers(message.reply for message in messages)
         said = [one for one in messages if one.id not in replaced and words(one.text.content) != asked]
         texts = {message.id: message.text for message in said}
         if texts and query.conversation_id in (None, conversation_id):

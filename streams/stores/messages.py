@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.assignments import Move, moved, owner
 from afterword.schemas.ids import message_key, unescape, user_digest
-from afterword.schemas.messages import Role
+from afterword.schemas.messages import MessageFields, Role
 from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.stores.episodes import id_prefix
 
@@ -59,12 +59,10 @@ class PendingMessage(NamedTuple):
     text: MessageText
 
     @property
-    def role(self) -> Role:
-        return self.text.role
-
-    @property
-    def author(self) -> str | None:
-        return self.text.name
+    def reply(self) -> MessageFields:
+        """What tells whether a later answer replaces it."""
+        fields: dict[str, Any] = {"agent_id": self.agent_id, "author": self.text.name, "role": self.text.role}
+        return MessageFields.model_construct(id=self.id, reply_to=self.reply_to, **fields)
 
 
 @dataclass(frozen=True)
