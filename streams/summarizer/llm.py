@@ -407,9 +407,8 @@ class LlmClient:
                 self.metrics.llm_seconds.labels(genai.CHAT, self.name, model or "", error_type).observe(took)
             usage = reply.usage
             self.metrics.llm_requests.labels(reply.outcome).inc()
-            self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
-            self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
-            self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
+            for kind in ("prompt", "completion", "cached"):
+                self.metrics.llm_tokens.labels(kind).inc(getattr(usage, f"{kind}_tokens"))
             span.set_attributes(
                 {
                     genai.INPUT_TOKENS: usage.prompt_tokens,

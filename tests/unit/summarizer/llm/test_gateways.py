@@ -48,7 +48,7 @@ LINES = Path(__file__).with_name("gateways.jsonl").read_text().splitlines()[1:]
 @pytest.mark.parametrize("case", [orjson.loads(line) for line in LINES], ids=lambda case: case["from"])
 def test_recorded_error_has_its_meaning(case: dict[str, Any]) -> None:
     response = httpx.Response(case["status"], headers=case.get("headers"), json=case["body"])
-    found = failure(response, response.content, {"messages": [], "model": "m", "temperature": 0.2})
+    found = failure(response, response.content, {"messages": [], "model": "m", "temperature": 0.2, "max_tokens": 64})
     assert type(found) is getattr(errors, case["error"])
     assert case.get("says", "") in str(found)
     assert case.get("not", "\0") not in str(found)

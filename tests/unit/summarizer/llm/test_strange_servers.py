@@ -1,5 +1,6 @@
 """Real answers of LLM servers: a result, or an error due to the prompt, a field or the server."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,8 @@ class Server(HttpClient):
     async def _send(self, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
         self.asked.append(orjson.loads(content))
         status, body = self.respond(self.asked[-1])
+        for _ in range(1 if status == 200 else 3):  # refusals come last
+            await asyncio.sleep(0)
         return httpx.Response(status), body.encode() if isinstance(body, str) else orjson.dumps(body)
 
 
@@ -139,6 +142,21 @@ async def test_only_a_refusal_of_one_prompt_blames_it(response: Response, error:
     assert (await summary_of(asked)).long_summary == TEXT
     assert not asked.client.left_out
     assert issubclass(error, TRANSIENT) is (response in FAILURES)
+
+
+async def test_many_refused_prompts_ask_one_harmless_question() -> None:
+    asked, server = provider(lambda body: (403, {}) if "kayak" in str(body) else good(body))
+    made = await asyncio.gather(*(summary_of(asked, FLAGGED) for _ in range(5)), return_exceptions=True)
+    assert {type(one) for one in made} == {PromptRefused}
+    assert "403" in str(made[0])
+    assert len(server.asked) == 6
+
+
+async def test_refusal_beside_an_answer_asks_nothing_more() -> None:
+    asked, server = provider(lambda body: (403, {}) if "kayak" in str(body) else good(body))
+    refused, _ = await asyncio.gather(summary_of(asked, FLAGGED), summary_of(asked), return_exceptions=True)
+    assert isinstance(refused, PromptRefused)
+    assert len(server.asked) == 2
 
 
 @pytest.mark.parametrize("response", LOCKOUTS)
