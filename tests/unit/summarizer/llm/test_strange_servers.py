@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -72,68 +73,20 @@ async def summary_of(asked: LlmProvider, content: str = OTHER) -> Summary:
     return await asked.summarize(SummaryRequest(episode, "Before.", 800))
 
 
-REFUSALS: list[Response] = [
-    (403, {"error": {"message": "This model requires moderation and your input was flagged", "code": 403}}),
-    (403, "<html><body>Request blocked by the firewall</body></html>"),
-    (400, {"error": {"message": "filtered by the content management policy", "code": "content_filter"}}),
-    (400, {"message": "unsafe: response_format, temperature and max_tokens were in your text", "code": 40001}),
-    (409, {"error": {"message": "conflict, try again"}}),
-    (418, "teapot"),
-    (424, {"error": {"message": "failed dependency"}}),
-    (451, {"message": "Unavailable for legal reasons"}),
-    (400, {"error": {"message": "no", "type": "invalid_request_error", "innererror": {"code": "ResponsibleAI"}}}),
-    (200, {"error": {"message": "Input blocked by guardrail", "code": 400}}),
-]
-FAILURES: list[Response] = [
-    *((status, "<html><h1>Gateway</h1></html>") for status in (408, 425, 500, 502, 503, 504, 524, 529)),
-    (408, {"error": {"message": "litellm.Timeout: timed out", "type": "invalid_request_error", "code": "408"}}),
-    (503, {"error": {"message": "overloaded", "type": "internal_server_error", "code": "503"}}),
-    (500, {"error": {"message": "Failed to tokenize prompt"}}),
-    (501, "not here"),
-    (302, ""),
-    (204, ""),
-    (200, ""),
-    (200, "null"),
-    (200, "<html>maintenance</html>"),
-    (200, '{"choices": [{"mess'),
-    (200, [{"error": {"code": 503, "status": "UNAVAILABLE"}}]),
-    (200, {"detail": "model is loading"}),
-    (200, {"error": {"message": "Too many", "code": "503"}}),
-    (200, {"choices": None, "prompt_feedback": {"block_reason": "SAFETY"}}),
-    (200, {"choices": []}),
-    (200, {"choices": [{"message": COMPLETION, "finish_reason": "stop"}]}),
-    (200, {"choices": [{"message": COMPLETION, "finish_reason": "error", "error": {"code": 502}}]}),
-    (200, {"choices": [{"message": COMPLETION, "finish_reason": "error"}]}),
-    (200, {"choices": [{"message": {**COMPLETION, "content": None}, "error": {"message": "gone"}}]}),
-]
+LINES = Path(__file__).with_name("strange_servers.jsonl").read_text().splitlines()[1:]
+ROWS = [orjson.loads(line) for line in LINES]
 
 
-LOCKOUTS: list[Response] = [
-    (401, {"error": {"message": "no", "type": "whatever"}}),
-    (402, {"error": {"message": "Insufficient credits", "code": 402}}),
-    (403, {"error": {"message": "key not allowed to access model", "type": "key_model_access_denied"}}),
-    (404, "404 page not found"),
-    (404, {"error": {"message": "The model `m` does not exist.", "type": "NotFoundError", "code": 404}}),
-    (402, {"error": {"message": "Prompt tokens limit exceeded: 64128 > 6964. Upgrade to a paid account"}}),
-    (400, {"error": {"message": "No connected db.", "type": "no_db_connection", "code": "400"}}),
-    (429, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}),
-]
-RATE_LIMITS: list[Response] = [
-    (
-        422,
-        {"error": {"message": "Budget has been exceeded! Current cost: 1", "type": "budget_exceeded", "code": "422"}},
-    ),
-    (498, {"error": {"message": "capacity exceeded", "code": "capacity_exceeded"}}),
-    (429, {}),
-    (200, {"error": {"code": 429}}),
-    (413, {"error": {"message": "Request too large on tokens per minute (TPM): Limit 6000, Requested 6100"}}),
-    (413, {"error": {"message": "Request too large", "code": "rate_limit_exceeded"}}),
-]
+def responses(*meanings: str) -> list[Response]:
+    return [(row["status"], row["body"]) for row in ROWS if row["meaning"] in meanings]
 
 
 @pytest.mark.parametrize(
     ("response", "error"),
-    [*((one, PromptRefused) for one in REFUSALS), *((one, PromptFailed) for one in FAILURES)],
+    [
+        *((one, PromptRefused) for one in responses("refusal")),
+        *((one, PromptFailed) for one in responses("failure")),
+    ],
 )
 async def test_only_a_refusal_of_one_prompt_blames_it(response: Response, error: type[Exception]) -> None:
     asked, _ = provider(lambda body: response if "kayak" in str(body) else good(body))
@@ -141,7 +94,7 @@ async def test_only_a_refusal_of_one_prompt_blames_it(response: Response, error:
         await summary_of(asked, FLAGGED)
     assert (await summary_of(asked)).long_summary == TEXT
     assert not asked.client.left_out
-    assert issubclass(error, TRANSIENT) is (response in FAILURES)
+    assert issubclass(error, TRANSIENT) is (error is PromptFailed)
 
 
 async def test_many_refused_prompts_ask_one_harmless_question() -> None:
@@ -159,7 +112,7 @@ async def test_refusal_beside_an_answer_asks_nothing_more() -> None:
     assert len(server.asked) == 2
 
 
-@pytest.mark.parametrize("response", LOCKOUTS)
+@pytest.mark.parametrize("response", responses("lockout"))
 async def test_refused_key_stops_all_asking_at_once(response: Response) -> None:
     asked, server = provider(lambda _: response)
     for _ in range(3):
@@ -170,7 +123,7 @@ async def test_refused_key_stops_all_asking_at_once(response: Response) -> None:
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("response", [*REFUSALS, *FAILURES, *LOCKOUTS, *RATE_LIMITS])
+@pytest.mark.parametrize("response", responses("refusal", "failure", "lockout", "limit"))
 async def test_server_wide_answers_blame_the_server(response: Response) -> None:
     asked, _ = provider(lambda _: response)
     with pytest.raises(ProviderUnavailable):
@@ -179,32 +132,12 @@ async def test_server_wide_answers_blame_the_server(response: Response) -> None:
         await asked.check()
 
 
-@pytest.mark.parametrize(
-    ("fields", "response"),
-    [
-        ("temperature", (400, {"error": {"message": "`temperature` is deprecated for this model."}})),
-        ("temperature", (400, {"error": {"message": "models don't support temperature=0.2", "code": "400"}})),
-        ("temperature", (422, {"error": {"message": "sampling parameters cannot be set for reasoning models"}})),
-        ("temperature", (400, "Bad Request")),
-        ("max_tokens", (400, {"error": {"message": "'max_tokens': use 'max_completion_tokens' instead."}})),
-        ("max_tokens", (400, {"error": {"message": "maxTokens is not valid", "code": "unsupported_parameter"}})),
-        ("max_tokens max_completion_tokens", (400, {"error": {"message": "unknown field"}})),
-        ("response_format", (400, {"error": {"message": "Structured outputs are not supported by this model."}})),
-        ("response_format", (422, {"detail": [{"loc": ["body", "response_format"], "msg": "Extra inputs"}]})),
-        ("response_format", (404, {"error": {"message": "No endpoints can handle the requested parameters."}})),
-        ("response_format", (500, {"error": {"message": "response_format is not supported by this backend"}})),
-        ("response_format", (501, {"error": {"message": "json_schema not implemented"}})),
-        ("response_format", (500, {"error": {"message": "Unrecognized schema"}})),
-        ("response_format", (500, {"error": {"message": "predict returned 400: failed to parse grammar"}})),
-        ("response_format", (200, {"code": 20015, "message": "response_format is not supported", "data": None})),
-        ("response_format", (200, {"error": {"message": "response_format unsupported"}})),
-        ("response_format temperature", (400, {"error": {"message": "unsupported"}})),
-    ],
-)
-async def test_refused_field_is_omitted_from_then_on(fields: str, response: Response) -> None:
-    asked, server = provider(lambda body: response if set(fields.split()) & set(body) else good(body))
+@pytest.mark.parametrize("row", [row for row in ROWS if row["meaning"] == "field"])
+async def test_refused_field_is_omitted_from_then_on(row: dict[str, Any]) -> None:
+    fields, response = set(row["fields"].split()), (row["status"], row["body"])
+    asked, server = provider(lambda body: response if fields & set(body) else good(body))
     assert (await summary_of(asked)).long_summary == TEXT
-    assert asked.client.left_out == set(fields.split())
+    assert asked.client.left_out == fields
     server.asked.clear()
     assert (await summary_of(asked)).long_summary == TEXT
     assert len(server.asked) == 1
