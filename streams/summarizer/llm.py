@@ -107,29 +107,16 @@ class Reply:
 
     text: str
     usage: Usage
-    cut_off: bool = False
-    """True if the model stopped before the end."""
-    refused: bool = False
-    """True if the server says that the model, or a filter, declined."""
-    only_thought: bool = False
-    """True if the model stopped before it began its answer."""
-
-    @property
-    def outcome(self) -> str:
-        """Return `refused`, `cut_off`, or else `ok`, even though the text may still be unusable."""
-        if self.refused:
-            return "refused"
-        return "cut_off" if self.cut_off else OK
+    outcome: str = OK
+    """`ok`, even though the text may still be unusable, `refused`, or `cut_off`."""
+    problem: str = ""
+    """What is wrong with another outcome, in words for a model."""
 
     @property
     def complete_text(self) -> str:
         """The text of a complete answer. Raises: AnswerInvalid."""
-        if self.refused:
-            raise AnswerInvalid(problem="it was a refusal")
-        if self.only_thought:
-            raise AnswerInvalid(problem=ONLY_THOUGHT)
-        if self.cut_off:
-            raise AnswerInvalid(problem="it was cut off before its end: be shorter")
+        if self.problem:
+            raise AnswerInvalid(problem=self.problem)
         if len(self.text) > MOST_CHARACTERS:
             raise AnswerInvalid(problem=f"it was longer than {MOST_CHARACTERS} characters")
         return self.text
@@ -193,9 +180,14 @@ def reason_words(reason: object) -> Sequence[str]:
     return name_words(reason) if isinstance(reason, str) else ()
 
 
-def is_only_thought(message: Mapping[str, Any]) -> bool:
-    """Return whether an answer that was cut off had not begun."""
-    return not without_thinking(content_text(message)).strip()
+def outcome_of(message: Mapping[str, Any], *, is_complete: bool, is_refused: bool = False) -> tuple[str, str]:
+    """Return outcome and problem of an answer; one that was cut off may not even have begun."""
+    if is_refused:
+        return "refused", "it was a refusal"
+    if is_complete:
+        return OK, ""
+    has_begun = without_thinking(content_text(message)).strip()
+    return "cut_off", "it was cut off before its end: be shorter" if has_begun else ONLY_THOUGHT
 
 
 def token_count(value: object) -> int:
@@ -256,15 +248,13 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     refused = bool(refusal) or not REFUSING.isdisjoint([*reason_words(finished), *reason_words(reason)])
     complete = is_complete(reason)
     return Reply(
-        text="" if refused else said_in(message, is_complete=complete),
-        usage=Usage(
+        "" if refused else said_in(message, is_complete=complete),
+        Usage(
             prompt_tokens=prompt_tokens,
             cached_tokens=min(prompt_tokens, cached_tokens),
             completion_tokens=token_count(usage.get("completion_tokens")),
         ),
-        cut_off=not complete,
-        refused=refused,
-        only_thought=not complete and is_only_thought(message),
+        *outcome_of(message, is_complete=complete, is_refused=refused),
     )
 
 
@@ -311,13 +301,12 @@ def read_ollama_reply(data: dict[str, Any]) -> Reply:
         raise no_answer("its response was not a chat response")
     complete = is_complete(data.get("done_reason")) and data.get("done") is not False
     return Reply(
-        text=said_in(message, is_complete=complete),
-        usage=Usage(
+        said_in(message, is_complete=complete),
+        Usage(
             prompt_tokens=token_count(data.get("prompt_eval_count")),
             completion_tokens=token_count(data.get("eval_count")),
         ),
-        cut_off=not complete,
-        only_thought=not complete and is_only_thought(message),
+        *outcome_of(message, is_complete=complete),
     )
 
 
@@ -546,18 +535,15 @@ class Asking:
                 STAGE, once, llm.attempts, self.retry_seconds, self.deadline, self.client.metrics, ANSWERS
             )
         except ProviderError as error:
-            if last and isinstance(error, AnswerInvalid):
-                await self.client.gave_up(last[0], error.problem)
-            if last and await self._is_of_one_request(error, *last):
-                raise PromptFailed(problem=error.problem) from None
+            match error:
+                case AnswerInvalid() if last:
+                    await self.client.gave_up(last[0], error.problem)
+                case ProviderMisconfigured():
+                    pass  # whether the server refuses only this request was judged when it did
+                case ProviderUnavailable(has_response=True, retry_after=0.0) if last and self.deadline.left > 0:
+                    if await self.client.concern_one_request(*last):
+                        raise PromptFailed(problem=error.problem) from None
             raise
-
-    async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:
-        """Return whether the server fails at this request but answers others. A refusal was judged when it came."""
-        fails = isinstance(error, ProviderUnavailable) and error.has_response and not error.retry_after
-        if not fails or isinstance(error, ProviderMisconfigured) or self.deadline.left <= 0:
-            return False
-        return await self.client.concern_one_request(request, asked_at)
 
 
 PROTOCOLS: Mapping[str, type[ChatProtocol]] = {"openai": OpenAi, "ollama": Ollama}

@@ -92,7 +92,7 @@ outcomes = st.sampled_from(
         ProviderRateLimited(retry_after=0),
         ProviderError(problem="400"),
         answer("nonsense"),
-        answer("", cut_off=True),
+        answer("", outcome="cut_off", problem="it was cut off"),
         answer(in_json(INVENTED)),
         answer(in_json(SAID)),
         answer(SAID),

@@ -127,10 +127,12 @@ async def test_search_without_a_query_pages_from_the_latest_conversation() -> No
     assert await kept.asearch(("ada", "c3")) == []
 
 
-async def test_limit_of_zero_gives_no_items() -> None:
+@pytest.mark.parametrize("page", [{"limit": 0}, {"offset": -1}])
+async def test_page_without_room_has_no_items(page: dict[str, int]) -> None:
     kept = store(await remembered())
-    assert await kept.asearch(("ada",), limit=0) == []
-    assert await kept.asearch(("ada",), query="peanuts", limit=0) == []
+    assert await kept.asearch(("ada",), **page) == []  # type: ignore[arg-type]
+    assert await kept.asearch(("ada",), query="peanuts", **page) == []  # type: ignore[arg-type]
+    assert await kept.alist_namespaces(prefix=("ada",), **page) == []  # type: ignore[arg-type]
 
 
 async def test_email_address_may_be_a_user() -> None:
@@ -216,13 +218,6 @@ async def test_namespace_of_an_unknown_conversation_is_logged() -> None:
     with capture_logs() as logged:
         assert await kept.asearch(("ada", "c1"), query="zebra") == []
     assert logged == []
-
-
-async def test_negative_offset_finds_nothing() -> None:
-    kept = store(await remembered())
-    assert await kept.asearch(("ada",), offset=-1) == []
-    assert await kept.asearch(("ada",), query="peanuts", offset=-1) == []
-    assert await kept.alist_namespaces(prefix=("ada",), offset=-1) == []
 
 
 async def test_namespaces_below_a_user_are_listed() -> None:

@@ -43,7 +43,7 @@ def metrics() -> Metrics:
 
 async def test_each_question_is_counted_by_its_end(metrics: Metrics) -> None:
     used = Usage(prompt_tokens=7, cached_tokens=5, completion_tokens=3)
-    good, cut_off = Reply("yes", used), Reply("", Usage(), cut_off=True)
+    good, cut_off = Reply("yes", used), Reply("", Usage(), "cut_off", "it was cut off")
     protocol = Protocol(good, *[cut_off] * ANSWERS, ProviderRateLimited(retry_after=1))
     client = LlmClient(protocol, LLM, metrics, NoOpTracer())
     await ask(client)
