@@ -23,6 +23,7 @@ from afterword.streams.roles import ALL, ALWAYS_RUN
 from afterword.streams.settings import CONFIG_FILE_VARIABLE
 from benchmarks.data import STARTED_AT
 from benchmarks.measuring import Running, cpu_seconds, family, proportional_bytes, ratio, show
+from benchmarks.serve import cpu_of_recall
 from benchmarks.sizes import CONVERSATION_MESSAGES, EPISODE_MESSAGES, HEALTH, STOP_SECONDS, messages, until_told
 
 SUM, WORKERS = "sum", "workers and server"
@@ -44,8 +45,8 @@ def main() -> None:
     rows = [
         {
             "": name,
-            "old": f"{median(old[name] for old, _ in rounds):,.1f}",
-            "new": f"{median(new[name] for _, new in rounds):,.1f}",
+            "old": f"{median(old[name] for old, _ in rounds):,.2f}",
+            "new": f"{median(new[name] for _, new in rounds):,.2f}",
             "ratio": ratio(median(new[name] / old[name] for old, new in rounds)),
         }
         for name in rounds[0][0]
@@ -89,12 +90,14 @@ async def measured(checkout: Path, count: int) -> dict[str, float]:
             seconds, after = time.monotonic() - began, by_role(dev.pid, cpu_seconds)
         finally:
             await asyncio.to_thread(dev.stop, STOP_SECONDS)
+        recall = await cpu_of_recall({CONFIG_FILE_VARIABLE: str(data / CONFIG_FILE)}, run[0], checkout)
     cpu = {part: after[part] - before[part] for part in PARTS}
     return {
         "seconds until the page is served": served - started,
         "seconds until the audit is clean": seconds,
         **{f"CPU seconds: {part}": cpu[part] for part in PARTS},
         "CPU ms of all an episode": cpu[SUM] * 1000 * EPISODE_MESSAGES / count,
+        "CPU seconds of `afterword recall` alone": recall,
         **{f"most memory in MB: {part}": memory[part] / 1e6 for part in PARTS},
     }
 
