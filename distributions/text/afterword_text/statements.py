@@ -322,10 +322,14 @@ def _supposed_apart(sentence: str, clauses: Sequence[str]) -> Iterator[str]:
     """Yield the clauses that suppose nothing; what is linked to a supposition belongs to it."""
     is_supposed = False
     for before, clause in pairwise(("", *clauses)):
-        is_linked = re.search(rf"{re.escape(before)}\s+[^\W\d_]+\s+{re.escape(clause)}", sentence) is not None
-        is_supposed = _is_hypothetical(clause) or (is_supposed and is_linked)
+        is_supposed = _is_hypothetical(clause) or (is_supposed and _is_linked(sentence, before, clause))
         if not is_supposed:
             yield clause
+
+
+def _is_linked(sentence: str, before: str, clause: str) -> bool:
+    """Return whether one word stands between two clauses."""
+    return re.search(rf"{re.escape(before)}\s+[^\W\d_]+\s+{re.escape(clause)}", sentence) is not None
 
 
 def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
