@@ -1,6 +1,6 @@
 """The events on the topics: models, ids, headers and dead letters. No I/O; they only import the text library."""
 
-from afterword.schemas.decoding import InvalidRecord, decode_closed, decode_episode, decode_input
+from afterword.schemas.decoding import InvalidRecord, decode_closed, decode_input
 from afterword.schemas.episodes import (
     CloseReason,
     EpisodeAmended,
@@ -59,7 +59,6 @@ __all__ = [
     "SummaryDeleted",
     "Usage",
     "decode_closed",
-    "decode_episode",
     "decode_input",
     "fingerprint",
 ]

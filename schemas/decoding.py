@@ -1,6 +1,6 @@
 """Decode records into models, or into an error that names the problem without repeating the content."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -14,7 +14,11 @@ from afterword.schemas.messages import INPUT_TYPES, MESSAGE_CREATED, InputEvent,
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 M = TypeVar("M", bound=Model)
-Keyed = TypeVar("Keyed", EpisodeClosed, EpisodeAmended, EpisodeRedo)
+CLOSED_TYPES: Mapping[str | None, type[EpisodeClosed | EpisodeAmended | EpisodeRedo]] = {
+    EPISODE_AMENDED: EpisodeAmended,
+    EPISODE_REDO: EpisodeRedo,
+}
+"""Models of the events on `episode.closed` by `ce_type`; any other is an EpisodeClosed."""
 
 MAX_INPUT_BYTES = 700_000
 """A longer record might not fit into an `episode.closed` of less than a megabyte."""
@@ -70,24 +74,10 @@ def decode_closed(
     key: bytes | None, value: bytes | None, headers: RecordHeaders
 ) -> EpisodeClosed | EpisodeAmended | EpisodeRedo:
     """Decode a record of `episode.closed`: an episode, an amendment or a request to redo one. Raises: InvalidRecord."""
-    declared = header(headers, CE_TYPE)
-    if declared == EPISODE_AMENDED:
-        return _keyed(EpisodeAmended, key, value, headers)
-    if declared == EPISODE_REDO:
-        return _keyed(EpisodeRedo, key, value, headers)
-    return decode_episode(key, value, headers)
-
-
-def decode_episode(key: bytes | None, value: bytes | None, headers: RecordHeaders = ()) -> EpisodeClosed:
-    """Decode an episode of `episode.closed`. Raises: InvalidRecord."""
-    return _keyed(EpisodeClosed, key, value, headers)
-
-
-def _keyed(model: type[Keyed], key: bytes | None, value: bytes | None, headers: RecordHeaders) -> Keyed:
     check_original(headers)
     if value is None:
         raise InvalidRecord("empty_value", "the record has no value")
-    event = validate(model, value)
+    event = validate(CLOSED_TYPES.get(header(headers, CE_TYPE), EpisodeClosed), value)
     check_key(key, event.conversation_id)
     return event
 

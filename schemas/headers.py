@@ -42,20 +42,13 @@ REPLACED = RESERVED_PREFIX + "replaced"
 class KafkaRecord(Protocol):
     """The part of aiokafka's `ConsumerRecord` that pure code uses."""
 
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes]]: ...
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]]
 
 
 class Replacement(tuple[str, bytes]):

@@ -17,7 +17,7 @@ from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.partitioner import DefaultPartitioner
 
 from afterword.operating.topics import read_with
-from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
+from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, decode_closed, decode_input
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka.clients import admin_client, broker_errors, client_options, require_topics
@@ -99,8 +99,10 @@ class ResumePoints:
     def take_episode(self, record: ConsumerRecord) -> None:
         """Add a record of `episode.closed`. Invalid ones are ignored."""
         try:
-            episode = decode_episode(record.key, record.value)
+            episode = decode_closed(record.key, record.value, record.headers)
         except InvalidRecord:
+            return
+        if not isinstance(episode, EpisodeClosed):
             return
         message = message_key(episode.conversation_id, episode.messages[-1].id, episode.tenant_id)
         last = Last(episode.ordinal, episode.tenant_id, message, episode.source.last_offset)

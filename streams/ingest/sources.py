@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 
 from afterword.schemas import InputEvent, InvalidRecord, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import Model, rfc3339
+from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.decoding import MAX_INPUT_BYTES, loads, record_time, validate
 from afterword.schemas.foreign import UNENCODABLE, Unit, encoded, id_of, moment_of
 from afterword.schemas.headers import KafkaRecord, ProducerRecord, to_record
@@ -430,7 +431,7 @@ def _edit(message: Mapping[str, Any]) -> dict[str, Any]:
     return given | {"edited_at": message["sent_at"]}
 
 
-def context(record: KafkaRecord, value: Any, key_format: KeyFormat = "text", key: Any = None) -> Named:
+def context(record: KafkaRecord | DeadLetter, value: Any, key_format: KeyFormat = "text", key: Any = None) -> Named:
     """Return the parts of a record that expressions can name; of headers with the same name, only the first.
 
     `key` is the key if its format needs a registry.

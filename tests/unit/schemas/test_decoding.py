@@ -17,7 +17,6 @@ from afterword.schemas import (
     InvalidRecord,
     MessageCreated,
     decode_closed,
-    decode_episode,
     decode_input,
     fingerprint,
 )
@@ -211,7 +210,7 @@ def test_replacement_record_is_refused_with_its_originals_error() -> None:
     headers = (Replacement("too_large", "3000000 bytes"),)
     message = refused(encoded()[:5], headers=headers)
     with pytest.raises(InvalidRecord) as episode:
-        decode_episode(KEY, b"", headers)
+        decode_closed(KEY, b"", headers)
     assert message.error_type == episode.value.error_type == "too_large"
     assert message.detail == episode.value.detail == "3000000 bytes"
 

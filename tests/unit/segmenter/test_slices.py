@@ -6,12 +6,11 @@ from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas import decode_episode
+from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.errors import AfterwordError
 from afterword.streams.segmenter.agent import PIECE, EventHandler
@@ -90,7 +89,7 @@ class Deployed:
     def messages(self) -> list[tuple[str, str]]:
         """Return the conversation and id of each message in an episode."""
         values = self.partition.values(EPISODES)
-        closed = [decode_episode(orjson.loads(value or b"")["conversation_id"].encode(), value) for value in values]
+        closed = [EpisodeClosed.model_validate_json(value or b"") for value in values]
         return [(one.conversation_id, message.id) for one in closed for message in one.messages]
 
 
