@@ -32,7 +32,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import summary_rules
 from afterword.streams.summarizer.conversations import Conversations, Scope
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.reconciler import current, of_stored
+from afterword.streams.summarizer.reconciler import current, episode_of
 from afterword.streams.summarizer.summarizer import (
     Summarizer,
     instructions,
@@ -170,7 +170,7 @@ async def summarize_again(
             if read.expired or not read.core:
                 return
             history = await conversations.history(Scope.of(about), stored.ordinal)
-            request = history.request(of_stored(stored, read))
+            request = history.request(episode_of(stored, read))
             names = ("title", "short_summary", "long_summary", "quality", "model", "prompt_version")
             same = {name: getattr(about, name) for name in names}
             before = await judged(request, Summary(**same, calls=(Calls(about.model, OK, about.usage),)))

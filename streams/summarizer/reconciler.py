@@ -328,7 +328,9 @@ class Reconciler:
         if isinstance(record, EpisodeRedo) and read.expired:
             missing = ProviderError(problem="the messages of the episode are not in the archive")
             return self._postponed(stored, missing, ()), None
-        episode = of_event(record, read) if isinstance(record, EpisodeClosed) else of_stored(stored, read)
+        episode = record if isinstance(record, EpisodeClosed) else episode_of(stored, read)
+        if (episode.messages, episode.overlap) != (read.core, read.overlap):  # changed since the episode closed
+            episode = episode_of(stored, read)
         request = (history or await self._conversations.history(scope, stored.ordinal)).request(episode)
         if not isinstance(record, EpisodeRedo):
             answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
@@ -381,7 +383,7 @@ class Reconciler:
         """Return the next revision, without texts."""
         quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
         nothing = Summary("", "", "", quality=quality, **made_by(stored.summary)._asdict())
-        return self._stored(stored, of_stored(stored, read), nothing, (), record, cause)
+        return self._stored(stored, episode_of(stored, read), nothing, (), record, cause)
 
     def _deleted(self, stored: Episode, read: Current, record: Record, cause: Cause) -> DeletedEpisode:
         """Return the tombstone of an episode that has no messages left, or has expired."""
@@ -669,44 +671,27 @@ def without_expired(
     return nothing_left([name], amended.offset)
 
 
-def of_event(episode: EpisodeClosed, now: Current) -> EpisodeClosed:
-    """Return an event's episode with the messages that are left."""
-    if (now.core, now.overlap) == (episode.messages, episode.overlap):
-        return episode
-    return _with(episode, now.core, now.overlap)
-
-
-def of_stored(stored: StoredEpisode, now: Current) -> EpisodeClosed:
-    """Return a stored episode with the messages that are left."""
-    summary = stored.summary
-    event = EpisodeClosed(
-        **{name: getattr(summary, name) for name in EpisodeFields.model_fields},
+def episode_of(stored: StoredEpisode, now: Current) -> EpisodeClosed:
+    """Return an episode with the messages that are left; its fingerprint stays that of the event."""
+    core, summary = now.core, stored.summary
+    fields = {name: getattr(summary, name) for name in COPIED} | {
+        "user_id": user_of(core),
+        "started_at": min(message.sent_at for message in core),
+        "ended_at": max(message.sent_at for message in core),
+        "message_count": len(core),
+        "metrics": bounded_metrics(core),
+    }
+    return EpisodeClosed(
+        **fields,
+        episode_id=summary.episode_id,
+        revision=max(1, summary.revision),
         close_reason=stored.close_reason,
         fingerprint=stored.fingerprint,
-        messages=now.core,
-        turn_count=turns(now.core),
-        token_count=summary.compression.tokens_before,
+        messages=core,
+        overlap=now.overlap,
+        turn_count=turns(core),
+        token_count=sum(message_tokens(message.content) for message in core),
         source=Source(topic="", partition=0, first_offset=stored.first_offset, last_offset=stored.last_offset),
-    )
-    return _with(event, now.core, now.overlap)
-
-
-def _with(
-    episode: EpisodeClosed, core: tuple[EpisodeMessage, ...], overlap: tuple[EpisodeMessage, ...]
-) -> EpisodeClosed:
-    """Return the episode with these messages; its fingerprint stays that of the event."""
-    return episode.model_copy(
-        update={
-            "user_id": user_of(core),
-            "started_at": min(message.sent_at for message in core),
-            "ended_at": max(message.sent_at for message in core),
-            "messages": core,
-            "overlap": overlap,
-            "message_count": len(core),
-            "turn_count": turns(core),
-            "token_count": sum(message_tokens(message.content) for message in core),
-            "metrics": bounded_metrics(core),
-        }
     )
 
 
