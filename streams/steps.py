@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
@@ -64,22 +65,18 @@ def backoff_seconds(failures: int, error: Exception) -> float:
     return wait * random.uniform(0.5, 1.5)  # noqa: S311 – spreads load, guards nothing
 
 
+@dataclass(eq=False)
 class StepRunner:
     """Runs steps until they succeed. While one waits, the worker is not ready, and names the stage and error type."""
 
-    def __init__(
-        self,
-        readiness: Readiness,
-        metrics: Metrics,
-        tracer: Tracer,
-        backoff: Backoff = backoff_seconds,
-    ) -> None:
-        self._readiness = readiness
-        self._metrics = metrics
-        self._tracer = tracer
-        self._backoff = backoff
-        self._waiters: Counter[str] = Counter()
-        self._logged: dict[str, float] = {}
+    readiness: Readiness
+    metrics: Metrics
+    tracer: Tracer
+    backoff: Backoff = backoff_seconds
+    waiters: Counter[str] = field(default_factory=Counter)
+    """Numbers of steps that wait, by stage."""
+    logged: dict[str, float] = field(default_factory=dict)
+    """When each stage last logged."""
 
     async def retry_until_success(
         self, stage: str, step: Callable[[], Awaitable[T]], operation: MemoryOperation | None = None
@@ -93,18 +90,18 @@ class StepRunner:
         if operation is not None:
             attributes |= {genai.OPERATION: operation.name, genai.RECORD_ID: operation.record_id}
         name = operation.name if operation else stage
-        with open_span(self._tracer, name, kind, attributes), ExitStack() as waiting:
+        with open_span(self.tracer, name, kind, attributes), ExitStack() as waiting:
             began = time.monotonic()
             for failures in count(1):
                 try:
                     result = await step()
-                    self._metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
+                    self.metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
                     return result
                 except RETRIED as error:
                     if failures == 1:
                         waiting.enter_context(self._waiting(stage))
                     self._report(stage, error, failures)
-                    wait = self._backoff(failures, error)
+                    wait = self.backoff(failures, error)
                 await asyncio.sleep(wait)
         raise AssertionError("it ends with success or with another error")
 
@@ -115,19 +112,19 @@ class StepRunner:
     @contextmanager
     def _waiting(self, stage: str) -> Iterator[None]:
         """Make the stage ready again once nothing waits at it."""
-        self._waiters[stage] += 1
+        self.waiters[stage] += 1
         try:
             yield
         finally:
-            self._waiters[stage] -= 1
-            if not self._waiters[stage]:
-                self._readiness.ready(stage)
+            self.waiters[stage] -= 1
+            if not self.waiters[stage]:
+                self.readiness.ready(stage)
 
     def _report(self, stage: str, error: AfterwordError, attempt: int) -> None:
-        self._readiness.not_ready(stage, error.error_type)
+        self.readiness.not_ready(stage, error.error_type)
         now = time.monotonic()
-        if now - self._logged.get(stage, -LOG_EVERY_SECONDS) >= LOG_EVERY_SECONDS:
-            self._logged[stage] = now
+        if now - self.logged.get(stage, -LOG_EVERY_SECONDS) >= LOG_EVERY_SECONDS:
+            self.logged[stage] = now
             log.warning("step_failed", stage=stage, error_type=error.error_type, problem=str(error), attempt=attempt)
 
 
