@@ -16,6 +16,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
+from jinja2.nodes import Filter
 from pydantic import SecretStr
 from starlette.requests import Request
 from structlog.testing import capture_logs
@@ -37,6 +38,7 @@ from afterword.serving.page.rendering import (
     anchor,
     fragment,
     rendered,
+    templates,
     visible_text,
     with_unsupported,
     with_words,
@@ -744,6 +746,14 @@ async def test_erasure_is_requested_watched_and_its_receipt_saved() -> None:
         receipt = await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))
         assert Receipt.model_validate_json(receipt.content).asked_by == "<b>the officer</b>"
         assert "attachment" in receipt.headers["content-disposition"]
+
+
+def test_every_filter_of_a_template_exists() -> None:
+    """Jinja raises the error of an unknown one only where its branch is rendered."""
+    made = templates()
+    parsed = (made.parse(made.loader.get_source(made, name)[0]) for name in made.list_templates())  # type: ignore[union-attr]  # it has one
+    used = {each.name for template in parsed for each in template.find_all(Filter)}
+    assert used <= made.filters.keys()
 
 
 def test_links_hold_any_id() -> None:
