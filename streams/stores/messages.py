@@ -19,6 +19,8 @@ from afterword.streams.stores.episodes import id_prefix
 
 NEVER = -1
 """An offset that comes before every log offset."""
+MOST_READ = 40
+"""Maximum number of messages that are read together."""
 ARCHIVERS = ("metadata", "is_continuation")
 """Fields of a message that the summarizer does not have."""
 
@@ -374,8 +376,15 @@ class MessageArchive(Protocol):
         """Return the keys of a page of the selected messages."""
         ...
 
-    def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
+    async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         """Yield the selected messages, newest first, page by page; a reader that stops early closes the generator."""
+        while page := await self._page(selection):
+            for archived in page:
+                yield archived
+            selection = replace(selection, before=page[-1].offset)
+
+    async def _page(self, selection: Selection) -> list[ArchivedMessage]:
+        """Return the newest selected messages: a page of at most MOST_READ, of up to 1 MB each."""
         ...
 
     async def count(self, selection: Selection) -> Counted: ...

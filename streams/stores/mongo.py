@@ -7,7 +7,7 @@ Filters compare with `$eq` or `$in`, so that no id is ever taken for an operator
 """
 
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -37,6 +37,7 @@ from afterword.streams.stores.episodes import (
     UserTotals,
 )
 from afterword.streams.stores.messages import (
+    MOST_READ,
     NEVER,
     ArchivedMessage,
     Counted,
@@ -69,15 +70,11 @@ SCAN_SECONDS = 120.0
 """Timeout of what reads all episodes, which the server keeps too: usage, and the list of users."""
 BUILD_SECONDS = 86_400.0
 """Timeout of building an index, in which no other call has to wait."""
-PAGE_SIZE = 40
-"""Documents per reply. A message has up to 1 MB, the driver refuses 48 MB, and unlike MongoDB not every server splits a
-reply at 16 MB."""
 SCAN_SIZE = 1000
 """The same when a whole collection is read in its own order, where both MongoDB and the embedded server split
 replies."""
 LAST_CHARACTER = "\U0010ffff"
 DUPLICATE_KEY = 11000
-NEWEST_FIRST = [("source.offset", -1)]
 
 INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "messages": (
@@ -346,13 +343,9 @@ class MongoMessages(MessageArchive):
             documents = await self._messages.find(_selected(selection), {"_id": 1}, limit=BATCH_SIZE).to_list(None)
         return [document["_id"] for document in documents]
 
-    async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
-        cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST)
-        try:
-            async for document in _each(cursor):
-                yield message_from(document)
-        finally:
-            await cursor.close()
+    async def _page(self, selection: Selection) -> list[ArchivedMessage]:
+        found = self._messages.find(_selected(selection), sort=[("source.offset", -1)], limit=MOST_READ)
+        return [message_from(document) async for document in _each(found)]
 
     async def count(self, selection: Selection) -> Counted:
         sums = {"messages": {"$sum": 1}, "tokens": {"$sum": "$token_count"}}
@@ -575,8 +568,11 @@ def duplicates(details: Mapping[str, Any]) -> list[int]:
     return [error["index"] for error in details["writeErrors"]]
 
 
-async def _each(cursor: Any, most: int = PAGE_SIZE) -> AsyncIterator[Mapping[str, Any]]:
-    """Yield a cursor's documents; a reply has at most `most` of them."""
+async def _each(cursor: Any, most: int = MOST_READ) -> AsyncIterator[Mapping[str, Any]]:
+    """Yield a cursor's documents; a reply has at most `most` of them.
+
+    A message has up to 1 MB, the driver refuses 48 MB, and unlike MongoDB not every server splits a reply at 16 MB.
+    """
     with mongo_errors():
         async for document in cursor.batch_size(most):
             yield document

@@ -9,10 +9,9 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -43,6 +42,7 @@ from afterword.streams.stores.episodes import (
     UserTotals,
 )
 from afterword.streams.stores.messages import (
+    MOST_READ,
     ArchivedMessage,
     Counted,
     Decide,
@@ -70,8 +70,6 @@ PRAGMAS = (
     f"cache_size = -{CACHE_KIB}",
 )
 
-PAGE_SIZE = 40
-"""Number of messages, of up to 1 MB each, that are read together."""
 SCAN_SIZE = 500
 """Number of rows that are read together when a whole table is read; in between, others may write."""
 
@@ -93,7 +91,7 @@ Call = Callable[[apsw.Connection], Any]
 
 MOST_TOGETHER = 50
 """Maximum number of calls that share a transaction, in which other processes cannot write."""
-READ, WRITE = "BEGIN", "BEGIN IMMEDIATE"
+READ, WRITE, NO_TRANSACTION = "BEGIN", "BEGIN IMMEDIATE", ""
 
 
 class SqliteFile:
@@ -109,7 +107,6 @@ class SqliteFile:
         self._timeout_seconds = timeout_seconds
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite") if path else None
         self._connection: apsw.Connection | None = None
-        self._emptying: asyncio.Future[None] | None = None
         self._batches = Batches(self._called_in_thread, MOST_TOGETHER)
 
     async def read(self, call: Callable[[apsw.Connection], T]) -> T:
@@ -134,17 +131,12 @@ class SqliteFile:
     async def empty_log(self) -> None:
         """Overwrite what earlier writes replaced or deleted, because the write-ahead log keeps a copy of it.
 
-        Calls that wait at the same time share one run: all jobs have one thread, so it starts after their writes.
+        Calls that wait at the same time share one run.
 
         Raises: StoreUnavailable if a reader does not end in time; then the write must be repeated.
         """
-        if self.path is None:
-            return
-        if self._emptying is None or self._emptying.done():
-            self._emptying = asyncio.ensure_future(
-                self._run(lambda connection: _empty_log(connection, self._timeout_seconds), None)
-            )
-        await asyncio.shield(self._emptying)
+        if self.path is not None:
+            await self._run(self._empty_log, NO_TRANSACTION)
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -154,7 +146,7 @@ class SqliteFile:
             self._thread.shutdown(wait=False)
 
     async def _run(self, call: Callable[[apsw.Connection], T], begin: str | None) -> T:
-        """Call in a transaction that begins like this; with None, outside any."""
+        """Call in a transaction that begins like this, if any. With None, nothing else is called with it."""
         if self._thread is None:
             results: list[T] = self._called(begin, [call])
             return results[0]
@@ -170,8 +162,9 @@ class SqliteFile:
         with sqlite_errors(self.path):
             if self._connection is None:
                 self._connection = _connected(self.path, self._timeout_seconds)
-            if begin is None:
-                return [call(self._connection) for call in calls]
+            if not begin:  # one call for all who wait for the same
+                results_of = {call: call(self._connection) for call in dict.fromkeys(calls)}
+                return [results_of[call] for call in calls]
             self._connection.execute(begin)
             try:
                 results = [call(self._connection) for call in calls]
@@ -181,6 +174,14 @@ class SqliteFile:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
             return results
+
+    def _empty_log(self, connection: apsw.Connection) -> None:
+        until = time.monotonic() + self._timeout_seconds
+        while rows(connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
+            if time.monotonic() >= until:
+                raise StoreUnavailable(store=STORE, problem="a reader keeps its log from being emptied")
+            # SQLite waits for readers itself, but not for another process that empties the log
+            time.sleep(LOOK_SECONDS)
 
 
 def rows(
@@ -226,14 +227,6 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
-
-
-def _empty_log(connection: apsw.Connection, timeout_seconds: float) -> None:
-    until = time.monotonic() + timeout_seconds
-    while rows(connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
-        if time.monotonic() >= until:
-            raise StoreUnavailable(store=STORE, problem="a reader keeps its log from being emptied")
-        time.sleep(LOOK_SECONDS)  # SQLite waits for readers itself, but not for another process that empties the log
 
 
 @contextmanager
@@ -399,15 +392,9 @@ class SqliteMessages(MessageArchive):
         select = f"SELECT key FROM messages WHERE {wanted} LIMIT {SCAN_SIZE}"
         return [key for (key,) in await self._file.select(select, *values)]
 
-    async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
-        while page := await self._page(selection):
-            for archived in page:
-                yield archived
-            selection = replace(selection, before=page[-1].offset)
-
     async def _page(self, selection: Selection) -> list[ArchivedMessage]:
         wanted, values = _selected(selection)
-        messages = await self._where(f"{wanted} ORDER BY offset DESC LIMIT {PAGE_SIZE}", *values)
+        messages = await self._where(f"{wanted} ORDER BY offset DESC LIMIT {MOST_READ}", *values)
         return list(messages.values())  # type: ignore[arg-type]  # a tombstone has no conversation
 
     async def count(self, selection: Selection) -> Counted:

@@ -1,7 +1,7 @@
 """Each contract test runs on SQLite, in memory and in a file, and on servers."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from afterword.streams.stores.sqlite import (
     SqliteRecords,
 )
 from afterword.streams.stores.sqlite_index import SqliteIndex
+from tests.qdrant_answers import ROUTES, Answer
 from tests.qdrant_engine import routes_in
 from tests.qdrant_server import QdrantServer
 
@@ -95,21 +96,25 @@ def budgets(backend: SqliteFile | MongoDatabase) -> Budgets:
     return SqliteBudgets(backend) if isinstance(backend, SqliteFile) else MongoBudgets(backend)
 
 
-@pytest_asyncio.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
-    """Qdrant's own engine behind HTTP."""
-    async with QdrantServer(routes=routes_in(tmp_path)) as server:
+@asynccontextmanager
+async def of_server(routes: Sequence[tuple[str, str, Answer]] = ROUTES) -> AsyncIterator[EpisodeIndex]:
+    async with QdrantServer(routes=routes) as server:
         index = QdrantIndex(connect_qdrant(Qdrant(url=server.url)), "episodes")
         yield index
         await index.close()
+
+
+@pytest_asyncio.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
+    """Qdrant's own engine behind HTTP."""
+    async with of_server(routes_in(tmp_path)) as index:
+        yield index
 
 
 @pytest_asyncio.fixture
 async def stand_in() -> AsyncIterator[EpisodeIndex]:
-    async with QdrantServer() as server:
-        index = QdrantIndex(connect_qdrant(Qdrant(url=server.url)), "episodes")
+    async with of_server() as index:
         yield index
-        await index.close()
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
-from afterword.streams.stores.episodes import all_episodes
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, Selection
 from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoRecords
-from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode
+from tests.samples import NOON, a_message, a_row, a_stored_episode
 
 ROW = a_row()
 
@@ -33,29 +32,19 @@ async def drained(items: AsyncIterator[object]) -> None:
         pass
 
 
+# every query of episodes, rows and conversations is `lookup`, `rows` or `put` with other conditions
 CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "ping": mongo.ping,
     "ensure_indexes": mongo.ensure_indexes,
     "lookup": lambda db: MongoEpisodes(db).lookup(["c1:1"]),
     "put": lambda db: MongoEpisodes(db).put(a_stored_episode(), None),
     "holding": lambda db: MongoEpisodes(db).holding("c1", "m1"),
-    "page": lambda db: MongoEpisodes(db).page(None, 1),
     "rows": lambda db: MongoEpisodes(db).rows("c1", 1),
-    "rows_at_ends": lambda db: MongoEpisodes(db).rows_at_ends("c1", 7),
-    "expired": lambda db: MongoEpisodes(db).expired(NOON, 1),
-    "due": lambda db: MongoEpisodes(db).due(NOON, 1),
     "totals": lambda db: MongoEpisodes(db).totals("c1"),
-    "latest_row": lambda db: MongoEpisodes(db).latest_row("c1"),
     "put_row": lambda db: MongoEpisodes(db).put_row(ROW, None),
-    "replace_row": lambda db: MongoEpisodes(db).put_row(ROW, ROW),
-    "put_conversation": lambda db: MongoEpisodes(db).put_conversation(a_conversation(), None),
-    "conversation": lambda db: MongoEpisodes(db).conversation("c1"),
-    "latest": lambda db: MongoEpisodes(db).latest("c1", 1),
     "conversations_of_participant": lambda db: MongoEpisodes(db).conversations_of("u1", None, None, 1),
     "count_episodes": lambda db: MongoEpisodes(db).count(),
-    "all_episodes": lambda db: drained(all_episodes(MongoEpisodes(db))),
     "read_record": lambda db: MongoRecords(db).read("erasures", "k"),
-    "read_records": lambda db: MongoRecords(db).read_all("erasures"),
     "put_record": lambda db: MongoRecords(db).replace("erasures", "k", None, "{}"),
     "remove_record": lambda db: MongoRecords(db).replace("erasures", "k", "{}", None),
     "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
@@ -72,7 +61,6 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "texts": lambda db: MongoMessages(db).texts(["c1:m1"], 10),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
-    "conversations": lambda db: MongoEpisodes(db).conversations("u1", None, 1),
     "facts_of": lambda db: MongoEpisodes(db).facts_of("u1", None, 1),
     "usage": lambda db: MongoEpisodes(db).usage("day"),
     "users": lambda db: MongoEpisodes(db).users(None, "", None, 1),

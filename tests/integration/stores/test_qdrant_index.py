@@ -70,7 +70,8 @@ async def test_payload_has_what_filters_and_ranking_need(index: QdrantIndex, cli
 async def test_each_model_has_a_collection_named_after_it(client: AsyncQdrantClient) -> None:
     index = index_of(client, "nomic/embed:v1")
     await put(index, a_summary(), RAW_TEXT, [0.6, 0.8])
-    _, record = await read(client, "episodes-nomic-embed-v1")
+    info, record = await read(client, "episodes-nomic-embed-v1")
+    assert info.config.metadata == {"stemmer": STEMMER}
     assert isinstance(record.vector, dict)
     (kept,) = record.vector["messages"]
     assert kept == pytest.approx([0.6, 0.8])
@@ -122,11 +123,6 @@ async def test_collection_of_another_stemmer_asks_for_a_rebuild(client: AsyncQdr
     )
     with pytest.raises(ConfigurationError, match=r"PyStemmer 2\.2\.0 .*afterword index rebuild"):
         await index_of(client, "m").prepare()
-
-
-async def test_collection_names_the_stemmer_that_fills_it(client: AsyncQdrantClient) -> None:
-    await put(index_of(client, "m"), a_summary(), RAW_TEXT, [1.0, 0.0])
-    assert (await client.get_collection("episodes-m")).config.metadata == {"stemmer": STEMMER}
 
 
 async def test_fitting_collection_is_used_unchanged(client: AsyncQdrantClient) -> None:
