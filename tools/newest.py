@@ -2,7 +2,8 @@
 
 It runs in a virtual environment that has what requirements.lock pins. It installs the newest versions and runs the
 tests, by default those of `tests/unit` and `tests/contract`, and the examples. If some fail, it goes back to the locked
-version of one group after the other, and runs only those that failed twice. Prints a table, and exits with 1 if tests fail.
+version of one group after the other, and runs only those that failed twice. Prints a table, and exits with 1 if tests
+fail.
 """
 
 import json

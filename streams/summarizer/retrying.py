@@ -175,7 +175,7 @@ class ServerState:
         """
         await self.share()
         self.require_open(takes_interval=takes_interval)
-        if not await self.share():  # another worker was quicker
+        if self._told != self._shared and not await self.share():  # another worker was quicker
             self.require_open(takes_interval=takes_interval)
         try:
             yield
@@ -183,7 +183,8 @@ class ServerState:
             self.failed(error)
             raise
         finally:
-            await self.share()
+            if self._told != self._shared:
+                await self.share()
 
     def require_open(self, *, takes_interval: bool = True) -> None:
         """Raise ProviderUnavailable while nothing may be asked, and begin the next interval if one is over."""
@@ -226,11 +227,16 @@ class ServerState:
         self._until = self.now() + min(FIRST_INTERVAL_SECONDS * 2.0**self._intervals, LONGEST_INTERVAL_SECONDS)
         self._intervals = min(self._intervals + 1, MOST_INTERVALS)
 
+    @property
+    def _told(self) -> str | None:
+        """What other workers have to know; None if the server may be asked."""
+        if not (self._error and self._intervals):
+            return None
+        return json.dumps([self._error.problem, self._until, self._intervals, self._fault, self._unusable])
+
     async def share(self) -> bool:
         """Tell other workers what has changed, or else adopt what one of them has told; return whether none has."""
-        told = None
-        if self._error and self._intervals:
-            told = json.dumps([self._error.problem, self._until, self._intervals, self._fault, self._unusable])
+        told = self._told
         with suppress(StoreUnavailable):  # until the store is back, each worker is on its own
             if not self._records:
                 return True
