@@ -445,14 +445,16 @@ class _Guesser:
         return named or (share_ids and self.take(lambda one: score(one, "conversations"))) or self.take(place)
 
     def _tenant_and_user(self, conversation: Column | None, role: Column | None) -> tuple[Column | None, Column | None]:
-        def tenant_of(one: Column) -> float:
-            return one.are_ids and one.is_about("tenants") and 1 + one.is_id + _is_one_of_each(one, conversation)
+        def tenant_of(one: Column, *groups: str) -> float:
+            return one.are_ids and one.is_about(*groups) and 1 + one.is_id + _is_one_of_each(one, conversation)
 
-        strict = self.take(lambda one: tenant_of(one) * _is_one_of_each(one, conversation))
+        strict = self.take(lambda one: tenant_of(one, "tenants") * _is_one_of_each(one, conversation))
         user = self.take(lambda one: _as_user(one, conversation))
         if strict or conversation is None:
             return strict, user
-        tenants = [one for one in self.columns if tenant_of(one) and one.path not in self.taken]
+        tenants = [
+            one for one in self.columns if tenant_of(one, "tenants", "shops") and not _is_one_of_each(one, conversation)
+        ]
         for tenant in sorted(tenants, key=self._nearness, reverse=True):
             by_both = self.take(lambda one, of=tenant: _as_user(one, conversation, of))  # type: ignore[misc]
             key = record_row(self.sample.records[self.messages[0]]["key"])
