@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 
 from afterword.reading.about_user import QUESTIONS, asked_in_known_words
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
-from afterword_text.statements import CLASSES, FRAMES, KINDS, VALUES, assertions, ruled_attributes, with_one_place
+from afterword_text.statements import (
+    CLASSES,
+    FRAMES,
+    KINDS,
+    SENTENCE_OR_LABEL,
+    VALUES,
+    assertions,
+    ruled_attributes,
+    with_one_place,
+)
 from afterword_text.word_model import BUCKET_BITS, HEADS, MODEL, features_of, words_of
 
 LINES = Path(__file__).with_name("statement_lines")
@@ -84,13 +93,18 @@ def labelled_questions() -> Iterator[tuple[int, str, float]]:
 
 
 def labelled_frames() -> Iterator[tuple[int, str, float]]:
-    """Yield the same for what begins others' words; all that people say and ask, unless it supposes, begins none."""
+    """Yield the same for what begins others' words; nearly nothing that people say or ask in other sets begins any."""
     yield from examples_of(FRAME_LINES, FRAMES)
     for kind, one, weight in labelled():
         if CLASSES[kind] != "-" or assertions(one):
             yield len(FRAMES) - 1, one, weight * OTHER_LINES
     with gzip.open(DATA / "recall_pairs.tsv.gz", "rt", encoding="utf-8") as lines:
-        yield from ((len(FRAMES) - 1, one, OTHER_LINES) for line in lines for one in line.rstrip("\n").split("\t")[1:])
+        said = [one for line in lines for one in line.rstrip("\n").split("\t")[1:]]
+    with gzip.open(DATA / "dialogues.jsonl.gz", "rt", encoding="utf-8") as lines:
+        said += [text for line in lines for role, text in json.loads(line)["turns"] if role == "user"]
+    people = json.loads((DATA / "everyday_second.json").read_text(encoding="utf-8"))
+    said += [text for one in people if one["part"] == "dev" for talk in one["conversations"] for text in talk]
+    yield from ((len(FRAMES) - 1, piece[0], OTHER_LINES) for text in said for piece in SENTENCE_OR_LABEL.finditer(text))
 
 
 def labelled_values() -> Iterator[tuple[int, str, float]]:

@@ -3,10 +3,9 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
-from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -132,8 +131,8 @@ _NAMES = re.compile(r"\b[^\W\d_a-zß-ÿ][\w'’-]+")
 Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
 
-MOST_NEW = 4
-"""Number of the next statements that are compared with a fact because they count the same."""
+MOST_COMPARED = 6
+"""Number of the next statements that are compared with a fact because they share one thing with it, such as a word."""
 COVERED = 1 / 3
 """A statement is ended by a later one that has at least this share of its words."""
 
@@ -194,26 +193,20 @@ class Endings:
             self._new[unit].append((place, fact))
 
     def of(self, fact: FactOfUser, after: int, before: int | None = None) -> FactOfUser | None:
-        """Return the first statement between two places that ends the fact."""
-        endings = {place: end for place, end in self._ending(fact) if _is_between(place, after, before)}
-        for name in (fact.attribute or "", *numbers_of(fact.statement)):
-            new = self._new.get(name, [])
-            begin = bisect_right(new, after, key=itemgetter(0))
-            endings |= {place: end for place, end in new[begin : begin + MOST_NEW] if _is_between(place, after, before)}
-        return next((endings[place] for place in sorted(endings) if is_ended(fact, endings[place])), None)
+        """Return the first statement between two places that ends the fact, of the next ones that may."""
+        endings: dict[int, FactOfUser] = {}
+        for placed in self._of_subjects(fact):
+            begin = bisect_right(placed, after, key=itemgetter(0))
+            endings |= placed[begin : begin + MOST_COMPARED]
+        places = (place for place in sorted(endings) if before is None or place < before)
+        return next((endings[place] for place in places if is_ended(fact, endings[place])), None)
 
-    def _ending(self, fact: FactOfUser) -> Iterable[Placed]:
-        if not self._by_word and not self._of_attribute and not self._of_outcome:
-            return ()
-        return chain(
-            self._of_attribute.get(fact.attribute or "", ()),
-            chain.from_iterable(self._by_word.get(word, ()) for word in subject_of(fact.statement).words),
-            chain.from_iterable(ends for one, ends in self._of_outcome.items() if one.was.search(fact.statement)),
-        )
-
-
-def _is_between(place: int, after: int, before: int | None) -> bool:
-    return after < place and (before is None or place < before)
+    def _of_subjects(self, fact: FactOfUser) -> Iterator[Sequence[Placed]]:
+        """Yield the statements that share one thing with a fact, for each such thing."""
+        yield self._of_attribute.get(fact.attribute or "", ())
+        yield from (self._new.get(name, ()) for name in (fact.attribute or "", *numbers_of(fact.statement)))
+        yield from (self._by_word[word] for word in subject_of(fact.statement).words if word in self._by_word)
+        yield from (ends for outcome, ends in self._of_outcome.items() if outcome.was.search(fact.statement))
 
 
 def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:

@@ -44,8 +44,8 @@ VALUES = "home_city", "job", "age", "marital_status", "-"
 """Attributes with one value at a time that the model finds, and everything else."""
 FRAMES = "text", "game", "-"
 """What a sentence or a label begins: somebody else's text, or one without an author; a part that somebody plays."""
-FRAMED = 0.8
-"""Least probability that a sentence begins one of these."""
+FRAMED, FRAMED_BEFORE = 0.6, 0.9
+"""Least probability that a sentence begins one of these, and that it means what stands before it, as nothing follows."""
 LIKELY, LIKELY_NEW = 0.7, 0.5
 """Least probability of an attribute, and of one in a clause that says that something is new."""
 MOST_PARTS = 3
@@ -165,8 +165,7 @@ PERSISTENT_FRAMES = (
 """What begins a frame that goes on in later messages, and what ends it there."""
 _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
 """Where people end a sentence who write in small letters."""
-_PIECE = re.compile(r"[^\n.!?…:;]*\w[^\n.!?…:;]*[\n.!?…:;]*")
-"""A sentence, or a label of what follows it."""
+SENTENCE_OR_LABEL = re.compile(r"[^\n.!?…:;]*\w[^\n.!?…:;]*[\n.!?…:;]*")
 _PART_ENDS = _compiled("part_ends")
 _CORRECTED_NAME = _compiled("corrected_name")
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
@@ -234,13 +233,13 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
         if begin.search(text):
             ends = _FRAME_ENDS.search(text)
             return (text[ends.end() :], None) if ends else ("", end)
-    for piece in _PIECE.finditer(text):
+    for piece in SENTENCE_OR_LABEL.finditer(text):
         odds = probabilities("frames", piece[0])
-        frame = FRAMES[int(odds.argmax())] if odds[:-1].max() >= FRAMED else "-"
-        if frame == "game":
-            return "", _FRAME_ENDS
-        if frame == "text":
-            text = text[: piece.start()] if ELLIPSIS in piece[0] or text[piece.end() :].strip() else ""
+        goes_on = ELLIPSIS in piece[0] or text[piece.end() :].strip() != ""
+        if odds[:-1].max() >= (FRAMED if goes_on or piece.start() == 0 else FRAMED_BEFORE):
+            if FRAMES[int(odds.argmax())] == "game":
+                return "", _FRAME_ENDS
+            text = text[: piece.start()] if goes_on else ""
             break
     labelled = (match.start() for match in _LABEL.finditer(text) if not _OWN_LABEL.match(match["label"]))
     return ("" if _FRAME.search(text) else text[: next(labelled, None)]), None

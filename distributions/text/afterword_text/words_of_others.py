@@ -420,4 +420,5 @@ def _quoted_author(text: str, quoted: re.Match[str], begin: int, end: int) -> st
     words = re.findall(r"[^\W\d_][\w'’-]*", quoted[0][1:-1])
     long_words = [word for word in words if len(word) > FEW_WORDS]
     is_title = len(long_words) > 1 and 2 * sum(word[0].isupper() for word in long_words) > len(long_words)
+    is_title &= not _ONESELF.search(quoted[0].lower())
     return "" if len(words) >= FEW_WORDS and not is_title else None

@@ -244,3 +244,23 @@ def test_different_name_replaces_the_users_only_if_renamed() -> None:
     assert holding(mine, said(3, name("My name is Inez."))) == ["My name is Inez."]
     assert holding(mine, said(3, name("My name is Carla now."))) == ["My name is Carla now."]
     assert holding(mine, said(3, name("is called Carla"))) == ["is called Carla"]
+
+
+def compared_endings(size: int) -> int:
+    """Return how often endings are compared with so many facts that share words with all of them."""
+    compared: list[str] = []
+
+    class Ending(FactOfUser):
+        @property
+        def status(self) -> str:  # type: ignore[override]
+            compared.append(self.statement)
+            return "ended"
+
+    facts = [one for day in range(size) for one in said(day, a_fact(f"My bees live in hive h{day}"))]
+    denials = [one for day in range(size) for one in said(size + day, a_fact(f"I no longer like bees of hive g{day}"))]
+    profile("u1", None, [*facts, *(Ending(*denial) for denial in denials)])
+    return len(compared)
+
+
+def test_comparisons_grow_linearly_with_facts_and_endings() -> None:
+    assert compared_endings(200) <= 5 * compared_endings(50)
