@@ -15,6 +15,7 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword_text.fences import INDENTATION, quotation
 from afterword_text.language import VOCABULARY
+from afterword_text.statements import PHRASES
 from afterword_text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
 from afterword_text.tokens import count_tokens
 from afterword_text.visible import without_hidden
@@ -125,8 +126,6 @@ Key = tuple[str, str | None, str]
 """The person that facts are about, and their attribute or, without one, their statement."""
 ALIKE = 0.5
 """How much alike two names are if one corrects the other."""
-_INTRODUCES = re.compile(VOCABULARY["first_person"]["introduces"], re.IGNORECASE)
-_RENAMES = re.compile(VOCABULARY["first_person"]["renames"], re.IGNORECASE)
 _NAMES = re.compile(r"\b[^\W\d_a-zß-ÿ][\w'’-]+")
 Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
@@ -163,8 +162,6 @@ SINGLE = ("marital_status",)
 """Attributes whose value ends with any statement that one has ended."""
 LASTING = ("name", "surname", "birthday", "home_town", "phone", "email", "address")
 """Attributes that end only if a statement is about them."""
-_NEW = re.compile(VOCABULARY["first_person"]["new"].replace("\n", ""), re.IGNORECASE)
-_ONLY_CHANGES = re.compile(VOCABULARY["first_person"]["only_changes"], re.IGNORECASE)
 
 
 class Endings:
@@ -187,7 +184,7 @@ class Endings:
 
     def add_new(self, place: int, fact: FactOfUser) -> None:
         """Add a statement that gives a new value, or a number of something."""
-        if fact.attribute in SEVERAL and _NEW.search(fact.statement):
+        if fact.attribute in SEVERAL and PHRASES.new.search(fact.statement):
             self._new[fact.attribute].append((place, fact))
         for unit in numbers_of(fact.statement):
             self._new[unit].append((place, fact))
@@ -214,7 +211,7 @@ def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:
     if (fact.about or "").casefold() != (new.about or "").casefold():
         return False
     if fact.attribute in SEVERAL and fact.attribute == new.attribute:
-        return _NEW.search(new.statement) is not None
+        return PHRASES.new.search(new.statement) is not None
     if fact.attribute and not fact.attribute.startswith("number_of_"):
         return False
     later_numbers = numbers_of(new.statement)
@@ -227,7 +224,7 @@ def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:
     shared = about.words.keys() & later.words.keys()
     if not later.others <= about.others or shared.isdisjoint(units):
         return False
-    return bool(_NEW.search(new.statement)) or all(word in shared or word.isdigit() for word in about.words)
+    return bool(PHRASES.new.search(new.statement)) or all(word in shared or word.isdigit() for word in about.words)
 
 
 def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
@@ -340,9 +337,9 @@ def _is_too_weak(fact: FactOfUser, holding: FactOfUser) -> bool:
     """
     if holding.status == "implied":
         return fact.status == "implied" and fact.attribute == "name"
-    if fact.status == "stated" and fact.attribute == "name" and _INTRODUCES.match(fact.statement):
+    if fact.status == "stated" and fact.attribute == "name" and PHRASES.introduces.match(fact.statement):
         new, old = (" ".join(_NAMES.findall(each.statement)[-2:]) for each in (fact, holding))
-        return not _RENAMES.search(fact.statement) and SequenceMatcher(None, new, old).ratio() < ALIKE
+        return not PHRASES.renames.search(fact.statement) and SequenceMatcher(None, new, old).ratio() < ALIKE
     return fact.status == "implied"
 
 
@@ -357,7 +354,7 @@ def _over_time(group: Sequence[Placed], endings: Endings) -> tuple[list[FactOfUs
             run = []
         if run and comparable(run[-1]) == comparable(fact):
             run.append(fact)
-        elif _is_too_weak(fact, run[-1]) if run else fact.attribute and _ONLY_CHANGES.search(fact.statement):
+        elif _is_too_weak(fact, run[-1]) if run else fact.attribute and PHRASES.only_changes.search(fact.statement):
             continue
         else:
             superseded += [Superseded(run, fact)] if run else []

@@ -45,7 +45,7 @@ VALUES = "home_city", "job", "age", "marital_status", "-"
 FRAMES = "text", "game", "-"
 """What a sentence or a label begins: somebody else's text, or one without an author; a part that somebody plays."""
 FRAMED, FRAMED_BEFORE = 0.6, 0.9
-"""Least probability that a sentence begins one of these, and that it means what stands before it, as nothing follows."""
+"""Least probability that a sentence begins one of these, and that the last one means what stands before it."""
 LIKELY, LIKELY_NEW = 0.7, 0.5
 """Least probability of an attribute, and of one in a clause that says that something is new."""
 MOST_PARTS = 3
@@ -92,8 +92,13 @@ def _pattern(name: str) -> str:
     return _with_pieces(VOCABULARY["first_person"][name].replace("\n", ""))
 
 
-def _compiled(name: str) -> re.Pattern[str]:
-    return re.compile(_pattern(name), re.IGNORECASE)
+class _Phrases:
+    """The patterns of `[first_person]` in the vocabulary, by name. They ignore the case."""
+
+    def __getattr__(self, name: str) -> re.Pattern[str]:
+        compiled = re.compile(_pattern(name), re.IGNORECASE)
+        setattr(self, name, compiled)
+        return compiled
 
 
 def _in_small_letters(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -121,40 +126,20 @@ class _Caseless:
         return self.exact.search(text) if any(pattern.search(small) for pattern in self._small) else None
 
 
+PHRASES = _Phrases()
 RULES = tuple(_rules("rules"))
 ANYWHERE = tuple(_rules("anywhere"))
 """Rules for what a sentence takes for granted, even a question."""
 _ANY_RULE, _ANY_ANYWHERE = (_in_small_letters(rule.pattern.pattern for rule in rules) for rules in (RULES, ANYWHERE))
-_LEAD_IN = _compiled("lead_in")
-_CLAUSE = _compiled("clause")
-_ASKS = _compiled("asks")
-_LINK_BEHIND = _compiled("link_behind")
-_ONLY_SUBJECT = _compiled("only_subject")
-_SUBJECT = re.compile(_with_pieces(r"\W*(?:{subject}|{question})(?!\w)"), re.IGNORECASE)
-_SOMEBODY = _compiled("somebody")
-_OTHER = _compiled("other")
-_LINKED = re.compile(_with_pieces(r"[^,;:–—]\s(?:{links})\s+$"), re.IGNORECASE)
-_LABEL = re.compile(_compiled("label").pattern, re.IGNORECASE | re.MULTILINE)
-_OWN_LABEL = _compiled("own_label")
-_TAG = _compiled("tag")
 _COMMA = re.compile(r",(?!\d)")
-_RELATIVE = _compiled("relative")
 _HYPOTHETICAL = _Caseless(_pattern("hypothetical"))
-_SUPPOSES = _compiled("supposes")
 _REPORTED = _Caseless(_pattern("reported"))
 _IRONY = _Caseless(_pattern("irony"))
-_NEGATED = _compiled("negated")
-_BE_NEGATED = _compiled("be_negated")
-_LASTING_NEGATION = _compiled("lasting_negation")
 _ENDING = _Caseless(_pattern("ending"))
 _OUTCOMES = ["".join(one["ends"].split("\n")) for one in VOCABULARY["first_person"]["outcomes"]]
 _ALSO_ENDS = _Caseless(_pattern("also_ends"), *_OUTCOMES)
-_OTHERS_END = _compiled("others_end")
-_NEW = _compiled("new")
 _ONLY_ENDS = _Caseless(_pattern("only_ends"))
-_OF_OTHERS = _compiled("of_others")
 _ONESELF = _Caseless(_pattern("oneself"))
-_FORGET_THAT = _compiled("forget_that")
 _FRAME = _Caseless(_pattern("frame"))
 _FRAME_ENDS = _Caseless(_pattern("frame_ends"))
 _ACCEPTED = _Caseless(_pattern("frame_ends"), _pattern("task_ends"))
@@ -166,8 +151,6 @@ PERSISTENT_FRAMES = (
 _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
 """Where people end a sentence who write in small letters."""
 SENTENCE_OR_LABEL = re.compile(r"[^\n.!?…:;]*\w[^\n.!?…:;]*[\n.!?…:;]*")
-_PART_ENDS = _compiled("part_ends")
-_CORRECTED_NAME = _compiled("corrected_name")
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _NOT_PLACES = word_set("first_person", "not_places")
 _NOT_NAMES = word_set("first_person", "not_names")
@@ -209,7 +192,7 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
 def _said(text: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Statement]:
     """Return what a text says. Only if it says "forget that", this asks what its author said `before`."""
     said = statements(text)
-    if forgetting := _FORGET_THAT.search(text):
+    if forgetting := PHRASES.forget_that.search(text):
         return [*_forgotten(forgetting[0].strip(), before()), *said]
     return said
 
@@ -241,7 +224,7 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
                 return "", _FRAME_ENDS
             text = text[: piece.start()] if goes_on else ""
             break
-    labelled = (match.start() for match in _LABEL.finditer(text) if not _OWN_LABEL.match(match["label"]))
+    labelled = (match.start() for match in PHRASES.label.finditer(text) if not PHRASES.own_label.match(match["label"]))
     return ("" if _FRAME.search(text) else text[: next(labelled, None)]), None
 
 
@@ -263,13 +246,13 @@ def assertions(text: str) -> list[str]:
         for sentence in sentences_of(text)
         if _is_said(sentence)
         for clause in _clauses(sentence)
-        if not (_ASKS.match(clause) or _is_hypothetical(clause))
+        if not (PHRASES.asks.match(clause) or _is_hypothetical(clause))
     ]
 
 
 def is_denial(clause: str) -> bool:
     """Return whether a clause says that something is not so, or no longer."""
-    return bool(_NEGATED.search(clause) or _ENDING.search(clause))
+    return bool(PHRASES.negated.search(clause) or _ENDING.search(clause))
 
 
 def says_end(statement: str) -> bool:
@@ -299,7 +282,7 @@ def _is_hypothetical(clause: str) -> bool:
 
 
 def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
-    if _ANY_ANYWHERE.search(sentence.lower()) and not _SUPPOSES.search(sentence):
+    if _ANY_ANYWHERE.search(sentence.lower()) and not PHRASES.supposes.search(sentence):
         for rule in ANYWHERE:
             if (fits := rule.pattern.search(sentence)) and _has_right_values(fits):
                 yield Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status)
@@ -312,7 +295,7 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
         all(each.status != "ended" for each in stated)
         and any(probabilities_of(each)[len(KINDS)] >= ENDED for each in clauses)
     )
-    if is_end and not _OTHERS_END.match(said) and not _HYPOTHETICAL.search(said):
+    if is_end and not PHRASES.others_end.match(said) and not _HYPOTHETICAL.search(said):
         yield Statement(said, "event", value_of(said, LIKELY), "ended")
     yield from stated
 
@@ -333,19 +316,19 @@ def _is_linked(sentence: str, before: str, clause: str) -> bool:
 
 def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
     """Yield what a clause says; if it lacks its subject, that of its sentence is `subject`."""
-    if name := _CORRECTED_NAME.search(clause):
+    if name := PHRASES.corrected_name.search(clause):
         if _is_corrected(name["is"] or name["is2"], name["not"] or name["not2"]):
             yield Statement(clause, "identity", "name")
         return
-    main = _RELATIVE.split(clause, maxsplit=1)[0]
+    main = PHRASES.relative.split(clause, maxsplit=1)[0]
     ending = _ENDING.search(main)
-    if ending or _NEGATED.search(_beginnings(main)[0]):
-        positive = " ".join(_NEGATED.sub(" ", _ENDING.exact.sub(" ", clause)).split())
+    if ending or PHRASES.negated.search(_beginnings(main)[0]):
+        positive = " ".join(PHRASES.negated.sub(" ", _ENDING.exact.sub(" ", clause)).split())
         ruled = next(_ruled(positive, is_first=False), None)
         if ruled or ending or kind_of(positive):
             yield Statement(clause, "event", ruled.attribute if ruled else value_of(clause, LIKELY), "ended")
-        is_habit = not (ruled or ending or _BE_NEGATED.search(main))
-        if not (_LASTING_NEGATION.search(clause) or (is_habit and _is_sure(clause))):
+        is_habit = not (ruled or ending or PHRASES.be_negated.search(main))
+        if not (PHRASES.lasting_negation.search(clause) or (is_habit and _is_sure(clause))):
             return
     values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
     if kind_of(clause) == "constraint":  # "soy alérgico" has the form of a job
@@ -356,9 +339,11 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
 
 
 def _found_by_model(clause: str) -> Iterator[Statement]:
-    is_new = _NEW.search(clause) is not None
+    is_new = PHRASES.new.search(clause) is not None
     if kind := kind_of(clause, or_ended=is_new):
-        may_be_own = _is_sure(clause) and " " in clause and not (_ASKS.match(clause) or _OF_OTHERS.match(clause))
+        may_be_own = (
+            _is_sure(clause) and " " in clause and not (PHRASES.asks.match(clause) or PHRASES.of_others.match(clause))
+        )
         if _ONESELF.search(clause) or may_be_own:
             value = value_of(clause, LIKELY_NEW if is_new else LIKELY)
             yield Statement(clause, kind, value, "stated" if is_new or not value else "implied")
@@ -366,29 +351,31 @@ def _found_by_model(clause: str) -> Iterator[Statement]:
 
 def _clauses(sentence: str) -> Iterator[str]:
     """Split a sentence before each subject in the first person, without what it asks and the words that lead in."""
-    starts = [0, *(match.end() for match in _CLAUSE.finditer(sentence)), len(sentence)]
+    starts = [0, *(match.end() for match in PHRASES.clause.finditer(sentence)), len(sentence)]
     pieces = [sentence[start:end] for start, end in pairwise(starts)]
     if "¿" in sentence:
         sentence = sentence.partition("¿")[0]
         pieces = [sentence[start:end] for start, end in pairwise(starts)]
     elif is_question(sentence):  # from the first piece that begins as questions do, or from the last comma
-        asked = next((at for at, piece in enumerate(pieces) if _ASKS.match(piece.strip())), None)
+        asked = next((at for at, piece in enumerate(pieces) if PHRASES.asks.match(piece.strip())), None)
         last = list(_COMMA.finditer(sentence))[-1:]
-        if asked is None and last and not _TAG.fullmatch(sentence, last[0].end()):
+        if asked is None and last and not PHRASES.tag.fullmatch(sentence, last[0].end()):
             yield from _clauses(sentence[: last[0].start()])
         pieces = pieces[: asked or 0]
     for at in range(len(pieces) - 1, 0, -1):
-        if _ONLY_SUBJECT.fullmatch(pieces[at - 1]):  # "my wife and I"
+        if PHRASES.only_subject.fullmatch(pieces[at - 1]):  # "my wife and I"
             pieces[at - 1 : at + 1] = ["".join(pieces[at - 1 : at + 1])]
     who, is_linked = None, False
     for piece in pieces:
-        clause = _LINK_BEHIND.sub("", _LEAD_IN.sub("", piece.strip(), count=1))
-        if who and is_linked and clause and not _SUBJECT.match(clause):  # "my sister is ill and has two children"
+        clause = PHRASES.link_behind.sub("", PHRASES.lead_in.sub("", piece.strip(), count=1))
+        if (
+            who and is_linked and clause and not PHRASES.subject_first.match(clause)
+        ):  # "my sister is ill and has two children"
             clause = f"{who[0]} {clause}"
         else:
-            who = _SOMEBODY.match(clause) or _OTHER.match(clause)
+            who = PHRASES.somebody.match(clause) or PHRASES.other.match(clause)
             who = who if who and subject_of(clause).others else None
-        is_linked = _LINKED.search(piece) is not None
+        is_linked = PHRASES.linked.search(piece) is not None
         yield clause
 
 
@@ -458,7 +445,7 @@ def _lasting(probabilities: NDArray[np.float64]) -> float:
 
 def _beginnings(clause: str) -> list[str]:
     """Return the parts of a clause from its beginning, the shortest first: the fact often stands before the rest."""
-    ends = [match.start() for match in _PART_ENDS.finditer(clause)]
+    ends = [match.start() for match in PHRASES.part_ends.finditer(clause)]
     return [clause[:end] for end in (*ends[:MOST_PARTS], len(clause)) if clause[:end].count(" ") > 1] or [clause]
 
 
