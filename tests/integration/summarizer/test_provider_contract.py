@@ -1,6 +1,7 @@
 """Contract of every provider, the real ones and the fakes."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -61,8 +62,8 @@ async def test_every_summary_can_be_stored_unchanged(provider: Provider, content
 
 async def test_same_request_gives_the_same_summary(provider: Provider) -> None:
     request = SummaryRequest(a_closed_episode(), "Before.", ROLLING_TOKENS)
-    first, again = [await provider.summarize(request) for _ in range(2)]
-    assert again == first
+    first, again = [await provider.summarize(replace(request, calls=[])) for _ in range(2)]
+    assert again == replace(first, calls=again.calls)
 
 
 async def test_working_provider_passes_its_check(provider: Provider) -> None:
