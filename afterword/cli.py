@@ -1,7 +1,7 @@
 """The command line. Commands live in `afterword.commands` and import heavy modules only when they run."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -46,20 +46,37 @@ def options(
     """Long-term memory for chat assistants, built from the Kafka topic that already carries their messages."""
 
 
-app.add_typer(operating.topics, name="topics")
-app.add_typer(processes.worker_app, name="worker")
-app.add_typer(operating.config, name="config")
-app.add_typer(operating.schema, name="schema")
-app.add_typer(writing.source_app, name="source")
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(operating.state_app, name="state")
-app.add_typer(operating.summaries, name="summaries")
-app.add_typer(person.app, name="erase")
-app.add_typer(processes.keys_app, name="keys")
-app.add_typer(operating.prompt_app, name="prompt")
-app.add_typer(operating.index, name="index")
-app.add_typer(operating.embedder, name="embedder")
-app.add_typer(operating.stores, name="stores")
+Commands = Mapping[str, Callable[..., None]]
+
+
+def _group(help_: str, commands: Commands) -> typer.Typer:
+    made = typer.Typer(help=help_, no_args_is_help=True)
+    for name, command in commands.items():
+        made.command(name)(command)
+    return made
+
+
+KEYS: Commands = {"create": processes.create, "list": processes.list_keys, "revoke": processes.revoke}
+SCHEMAS: Commands = {"export": operating.export_schemas, "register": operating.register_schemas}
+TOPICS: Commands = {"create": operating.create_topics, "wait": operating.wait_for_topics}
+GROUPS = {
+    "topics": _group("Create or verify topics.", TOPICS),
+    "worker": processes.worker_app,
+    "config": _group("Show the configuration.", {"show": operating.show_config}),
+    "schema": _group("Export or register the events' schemas.", SCHEMAS),
+    "source": _group("Try the sources of `afterword worker ingest`.", {"try": writing.try_source}),
+    "dlq": dlq.app,
+    "state": _group("Rebuild the segmenter's state.", {"rebuild": operating.rebuild}),
+    "summaries": _group("Redo stored summaries.", {"redo": operating.redo}),
+    "erase": person.app,
+    "keys": _group("Manage keys for `afterword serve`.", KEYS),
+    "prompt": _group("Try prompts before they are used.", {"try": operating.try_prompt}),
+    "index": _group("Maintain the search index.", {"rebuild": operating.rebuild_index}),
+    "embedder": _group("Fetch a model for the search index's vectors.", {"get": operating.get_model}),
+    "stores": _group("Copy stored data.", {"copy": operating.copy_stores}),
+}
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)
 for command in (
     writing.init,
     processes.dev,

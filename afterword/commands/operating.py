@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 
 NOTHING = "–"
 
-topics = typer.Typer(help="Create or verify topics.", no_args_is_help=True)
-config = typer.Typer(help="Show the configuration.", no_args_is_help=True)
-schema = typer.Typer(help="Export or register the events' schemas.", no_args_is_help=True)
-index = typer.Typer(help="Maintain the search index.", no_args_is_help=True)
-stores = typer.Typer(help="Copy stored data.", no_args_is_help=True)
-state_app = typer.Typer(help="Rebuild the segmenter's state.", no_args_is_help=True)
-summaries = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
-prompt_app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
-embedder = typer.Typer(help="Fetch a model for the search index's vectors.", no_args_is_help=True)
-
 Limit = Annotated[int | None, typer.Option(min=1, help="Redo at most this many more.")]
 SqliteFile = Annotated[Path, typer.Argument(help="SQLite file to copy from.")]
 Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
@@ -64,7 +54,6 @@ By = Annotated[
 USAGE_COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "seconds")
 
 
-@topics.command("create")
 def create_topics() -> None:
     """Create missing topics and compare the others. It can be repeated. Exit 1 if a topic is wrong."""
     from afterword.operating.topics import ensure_topics
@@ -80,7 +69,6 @@ def create_topics() -> None:
         raise typer.Exit(1)
 
 
-@topics.command("wait")
 def wait_for_topics(timeout: AtMost = 240) -> None:
     """Wait until Kafka accepts the credentials and every topic exists. Print what is missing."""
     from afterword.operating.topics import await_topics
@@ -90,7 +78,6 @@ def wait_for_topics(timeout: AtMost = 240) -> None:
     typer.echo(f"all {count} topics exist")
 
 
-@config.command("show")
 def show_config(as_json: Json = False) -> None:
     """Print every effective setting without secrets. A star marks those that were set."""
     from afterword.streams.settings import shown_as_dict, shown_settings
@@ -107,7 +94,6 @@ def show_config(as_json: Json = False) -> None:
         typer.echo(shown(f"{' ' if setting.is_default else '*'} {setting.variable:<{width}}  {value}"))
 
 
-@schema.command("export")
 def export_schemas(directory: Directory = Path("schemas/generated")) -> None:
     """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the configured topics."""
     from afterword.operating.contract import documents
@@ -119,7 +105,6 @@ def export_schemas(directory: Directory = Path("schemas/generated")) -> None:
         typer.echo(str(directory / name))
 
 
-@schema.command("register")
 def register_schemas(url: RegistryUrl) -> None:
     """Register the schema of each topic's events with a schema registry, as JSON Schema. It can be repeated."""
     from afterword.operating.contract import register
@@ -178,7 +163,6 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
         raise typer.Exit(2)
 
 
-@index.command("rebuild")
 def rebuild_index(everything: All = False) -> None:
     """Index stored episodes that are missing from the search index, or with --all every episode. It can be repeated.
 
@@ -197,7 +181,6 @@ def rebuild_index(everything: All = False) -> None:
         typer.echo(f"{done.incomplete} episodes have messages that are not yet archived", err=True)
 
 
-@stores.command("copy")
 def copy_stores(file: SqliteFile) -> None:
     """Copy messages, episodes, conversations and keys from an SQLite file to MongoDB. It can be repeated.
 
@@ -211,7 +194,6 @@ def copy_stores(file: SqliteFile) -> None:
     typer.echo(", ".join(f"{count} {name}" for name, count in asdict(done).items()))
 
 
-@state_app.command()
 def rebuild(yes: Yes = False) -> None:
     """Rebuild the segmenter's state after its changelogs were lost and recreated empty. Stop the segmenters first.
 
@@ -234,7 +216,6 @@ def rebuild(yes: Yes = False) -> None:
             )
 
 
-@summaries.command()
 def redo(
     since: Since = None,
     conversation: Conversation = None,
@@ -273,7 +254,6 @@ def _redo_line(counts: "RedoCounts") -> str:
     return f"{counts.summaries:,} summaries of {counts.message_tokens:,} tokens of messages{waiting}"
 
 
-@prompt_app.command("try")
 def try_prompt(
     file: File = None,
     size: Size = 50,
@@ -344,11 +324,6 @@ def usage(by: By = "model", as_json: Json = False) -> None:
     print_table([by, *USAGE_COLUMNS, *(["cost"] if has_cost else [])], rows, none="no episodes are stored")
 
 
-@embedder.callback()
-def _embedder() -> None: ...
-
-
-@embedder.command("get")
 def get_model(
     name: Annotated[str, typer.Argument(help="Repository on the hub, such as intfloat/multilingual-e5-small.")],
     directory: Annotated[Path | None, typer.Option(help="Folder to fill; default: models/NAME.")] = None,

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 worker_app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
-keys_app = typer.Typer(help="Manage keys for `afterword serve`.", no_args_is_help=True)
 
 Directory = Annotated[Path, typer.Option("--data-dir", help="Directory for the data, which survives restarts.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
@@ -166,7 +165,6 @@ def _tell_address(address: str) -> None:
     typer.echo(f"serving at {address}", err=True)
 
 
-@keys_app.command()
 def create(
     scope: Scopes,
     tenant: Tenant = None,
@@ -192,7 +190,6 @@ def create(
         typer.echo(key)
 
 
-@keys_app.command("list")
 def list_keys() -> None:
     """List the keys, without their secrets."""
     from afterword.schemas.base import rfc3339
@@ -211,7 +208,6 @@ def list_keys() -> None:
     print_table(("key", "tenant", "user", "scopes", "created"), rows, none="no keys")
 
 
-@keys_app.command()
 def revoke(key: KeyId) -> None:
     """Revoke a key; running servers refuse it within 5 seconds. Exit 1 if there is no such key."""
     if not _with_keys(lambda keys: keys.remove(key)):

@@ -56,8 +56,6 @@ FAILS_SHOWN = 3
 MOST_NAMED = 5
 """How many users, conversations or problems are printed."""
 
-source_app = typer.Typer(help="Try the sources of `afterword worker ingest`.", no_args_is_help=True)
-
 
 def produce(
     file: File,
@@ -242,7 +240,6 @@ Check = Annotated[
 ]
 
 
-@source_app.command("try")
 def try_source(number: Number = 1, last: Last = 20, check: Check = None, as_json: Json = False) -> None:
     """Show what the last records of a source would become, without writing. Exit 1 if any would be a dead letter.
 
