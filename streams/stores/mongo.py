@@ -395,17 +395,9 @@ class MongoMessages(MessageArchive):
             {"$limit": limit},
             {"$project": {**_text_fields(characters), **dict.fromkeys(("id", "conversation_id", "reply_to"), 1)}},
         ]
-        return [
-            PendingMessage(
-                document["conversation_id"],
-                document["id"],
-                document["agent_id"],
-                document.get("reply_to"),
-                document["source"]["offset"],
-                _text(document),
-            )
-            for document in await _aggregated(self._messages, stages)
-        ]
+        names = ("conversation_id", "id", "agent_id", "reply_to")
+        found = await _aggregated(self._messages, stages)
+        return [PendingMessage._make((*map(one.get, names), one["source"]["offset"], _text(one))) for one in found]
 
     async def states(
         self, keys: Sequence[str], *, with_metadata: bool = True
