@@ -101,24 +101,13 @@ def test_wheel_has_every_file_of_its_packages(names: set[str]) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert files - EMBEDDED_FILES <= names
-
-
-def test_wheel_has_one_top_level_package(names: set[str]) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"afterword"}
-
-
-def test_embedded_servers_are_a_separate_distribution(names: set[str], built: Built) -> None:
     assert not [name for name in names if "embedded" in name.lower()]
-    assert {"afterword/embedded/jars.lock"} <= EMBEDDED_FILES
-    added = {name for name in files_of(built.embedded_wheel) if ".dist-info/" not in name}
-    assert added == EMBEDDED_FILES
 
 
-def test_engine_is_a_separate_distribution(built: Built) -> None:
+def test_other_distributions_have_exactly_their_packages(built: Built) -> None:
+    assert {"afterword/embedded/jars.lock"} <= EMBEDDED_FILES == files_in(built.embedded_wheel)
     assert files_in(built.engine_wheel) == files_below(ENGINE / "faust_eos")
-
-
-def test_the_text_library_is_a_distribution_of_its_own(built: Built) -> None:
     assert files_in(built.text_wheel) == files_below(TEXT / "afterword_text")
 
 

@@ -200,9 +200,7 @@ def cpu_seconds(read: Reader, text: str) -> float:
     gc.disable()  # it may run in the middle of any of them
     began = time.thread_time()
     try:
-        with suppress(
-            AfterwordError, AnswerUnusable, InvalidRecord, UnicodeEncodeError
-        ):  # a text may be refused, but soon
+        with suppress(*REFUSALS):  # a text may be refused, but soon
             read(text)
         return time.thread_time() - began
     finally:

@@ -91,6 +91,10 @@ def test_unknown_fields_are_ignored() -> None:
         (encoded(is_continuation="false"), "schema_violation"),
         (encoded(sent_at="2026-01-01T00:00:00"), "schema_violation"),
         (encoded(sent_at=1_700_000_000), "schema_violation"),
+        (encoded(sent_at="0"), "schema_violation"),
+        (encoded(sent_at="1700000000.5"), "schema_violation"),
+        (encoded(sent_at="-1"), "schema_violation"),
+        (encoded(sent_at="20260102T030405Z"), "schema_violation"),
         (encoded(sent_at="0001-01-01T00:00:00+23:59"), "schema_violation"),
         (encoded(flows="not a list"), "schema_violation"),
         (encoded(type="message.forgotten"), "unknown_type"),
@@ -117,11 +121,6 @@ def test_lone_surrogate_is_replaced_and_byte_order_mark_dropped(written: bytes, 
         event = decode_input(b"c1", value, (), 0)
         assert isinstance(event, MessageCreated)
         assert event.content == content
-
-
-def test_lone_surrogate_in_a_model_is_replaced_on_output() -> None:
-    made = MessageCreated(id="1", conversation_id="c1", user_id="u", role="user", content="party \ud83c")
-    assert decode_input(b"c1", made.to_json(), (), 0).content == "party \ufffd"  # type: ignore[union-attr]
 
 
 def test_key_must_be_the_conversation() -> None:
@@ -217,8 +216,3 @@ def test_replacement_record_is_refused_with_its_originals_error() -> None:
 
 def test_producer_cannot_forge_a_replacement() -> None:
     assert decode_input(KEY, encoded(), [(REPLACED, b"3000000 bytes")], 0).conversation_id == KEY.decode()
-
-
-@pytest.mark.parametrize("sent_at", ["0", "1700000000", "1700000000.5", "-1", "20260102T030405Z"])
-def test_time_is_rfc_3339_and_no_number(sent_at: str) -> None:
-    assert refused(encoded(sent_at=sent_at)).error_type == "schema_violation"

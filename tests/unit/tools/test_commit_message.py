@@ -6,16 +6,12 @@ from tools.commit_message import problems
 
 
 @pytest.mark.parametrize(
-    "message",
-    ["Hits name their authors\n\nThey were anonymous.\n", "x" * 70 + " y\n", "One line only", "A subject\n# comment\n"],
-)
-def test_plain_message_is_accepted(message: str) -> None:
-    assert not list(problems(message))
-
-
-@pytest.mark.parametrize(
     ("message", "problem"),
     [
+        ("Hits name their authors\n\nThey were anonymous.\n", ""),
+        ("x" * 70 + " y\n", ""),
+        ("One line only", ""),
+        ("A subject\n# comment\n", ""),
         ("x\n", "no sentence"),
         ("", "no sentence"),
         ("# only a comment\n", "no sentence"),
@@ -24,5 +20,6 @@ def test_plain_message_is_accepted(message: str) -> None:
     ],
 )
 def test_faulty_message_is_named(message: str, problem: str) -> None:
-    [found] = problems(message)
-    assert problem in found
+    found = list(problems(message))
+    assert len(found) == bool(problem)
+    assert problem in "".join(found)

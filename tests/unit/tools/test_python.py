@@ -28,20 +28,19 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def test_supported_python3_is_taken(run: Run) -> None:
-    assert run(python3="3.12", python3_14="3.14").stdout == "python3\n"
-
-
-def test_newest_supported_is_taken_if_python3_is_too_new(run: Run) -> None:
-    assert run(python3="3.15", python3_12="3.12", python3_13="3.13").stdout == "python3.13\n"
-
-
-def test_pythons_of_uv_are_taken_last(run: Run) -> None:
-    assert run(python3="3.15", uv="/uv/python3.14").stdout == "/uv/python3.14\n"
-
-
-def test_given_python_is_taken(run: Run) -> None:
-    assert run({"PYTHON": "python3.11"}, python3="3.12", python3_11="3.11").stdout == "python3.11\n"
+@pytest.mark.parametrize(
+    ("environment", "programs", "taken"),
+    [
+        ({}, {"python3": "3.12", "python3_14": "3.14"}, "python3"),
+        ({}, {"python3": "3.15", "python3_12": "3.12", "python3_13": "3.13"}, "python3.13"),
+        ({}, {"python3": "3.15", "uv": "/uv/python3.14"}, "/uv/python3.14"),
+        ({"PYTHON": "python3.11"}, {"python3": "3.12", "python3_11": "3.11"}, "python3.11"),
+    ],
+)
+def test_given_then_default_then_newest_python_is_taken(
+    run: Run, environment: dict[str, str], programs: dict[str, str], taken: str
+) -> None:
+    assert run(environment, **programs).stdout == f"{taken}\n"
 
 
 @pytest.mark.parametrize("environment", [{}, {"PYTHON": "python3"}])

@@ -74,43 +74,32 @@ def cache(tmp_path: Path, jars: list[Jar], repository: Repository) -> JarCache:
     return JarCache(tmp_path / "cache", jars, repositories=repository.addresses)
 
 
-def test_missing_jars_are_fetched(cache: JarCache, jars: list[Jar]) -> None:
-    cache.ensure()
-    assert [cache.path(jar).read_bytes() for jar in jars] == list(BYTES.values())
-
-
-def test_second_start_fetches_no_jar(cache: JarCache, repository: Repository) -> None:
-    cache.ensure()
-    repository.asked.clear()
-    cache.ensure()
-    assert not repository.asked
-
-
-def test_truncated_jar_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
-    cache.path(jars[0]).parent.mkdir(parents=True)
-    cache.path(jars[0]).write_bytes(BYTES["one"][:100])
-    cache.ensure()
-    assert cache.path(jars[0]).read_bytes() == BYTES["one"]
-
-
-def test_jar_replaced_on_disk_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
-    cache.ensure()
-    cache.path(jars[0]).write_bytes(b"x" * len(BYTES["one"]))
-    cache.ensure()
-    assert cache.path(jars[0]).read_bytes() == BYTES["one"]
-
-
-def test_jar_with_other_bytes_is_always_refused(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
-    wrong = [jars[0], jars[1]._replace(sha256=jars[0].sha256)]
+def test_missing_jars_are_fetched_once(cache: JarCache, jars: list[Jar], repository: Repository) -> None:
     for _ in range(2):
-        with pytest.raises(JarsUnavailable, match=r"two-1\.0\.jar.*hash"):
-            JarCache(tmp_path / "cache", wrong, repositories=repository.addresses).ensure()
+        cache.ensure()
+    assert [cache.path(jar).read_bytes() for jar in jars] == list(BYTES.values())
+    assert {repository.asked[jar.file_name] for jar in jars} == {1}
 
 
-def test_missing_jar_is_named(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
-    unknown = jars[0]._replace(version="9.9")
-    with pytest.raises(JarsUnavailable, match=r"one-9\.9\.jar"):
-        JarCache(tmp_path / "cache", [unknown], repositories=repository.addresses).ensure()
+@pytest.mark.parametrize("damaged", [BYTES["one"][:100], b"x" * len(BYTES["one"])])
+def test_damaged_jar_is_fetched_again(cache: JarCache, jars: list[Jar], damaged: bytes) -> None:
+    cache.ensure()
+    cache.path(jars[0]).write_bytes(damaged)
+    cache.ensure()
+    assert cache.path(jars[0]).read_bytes() == BYTES["one"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"sha256": hashlib.sha256(b"").hexdigest()}, r"two-1\.0\.jar.*hash"), ({"version": "9.9"}, r"two-9\.9\.jar")],
+)
+def test_other_or_missing_jar_is_always_refused(
+    tmp_path: Path, jars: list[Jar], repository: Repository, wrong: dict[str, str], said: str
+) -> None:
+    jars = [jars[0], jars[1]._replace(**wrong)]  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(JarsUnavailable, match=said):
+            JarCache(tmp_path / "cache", jars, repositories=repository.addresses).ensure()
 
 
 def test_progress_counts_up_to_all_bytes(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:

@@ -1,4 +1,4 @@
-"""A server keeps its port unless another process has taken it."""
+"""A directory has one stack at a time; a server keeps its port unless another process has taken it."""
 
 import json
 import os
@@ -8,9 +8,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
 
-from afterword.embedded.claims import HIGHEST, HOST, LOWEST, free_ports, is_free, remembered_ports
+import pytest
+
+from afterword.embedded.claims import (
+    HIGHEST,
+    HOST,
+    LOWEST,
+    DirectoryInUse,
+    free_ports,
+    is_free,
+    locked_directory,
+    remembered_ports,
+)
 from afterword.embedded.java import JarCache
 from afterword.embedded.stack import Broker
+from tests.processes import alive
 
 LOWEST_EPHEMERAL = 32_768
 
@@ -108,3 +120,34 @@ def test_temporary_port_directory_is_private(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "AFTERWORD_CACHE_DIR": str(cache)}
     run([sys.executable, "-c", claim], env=environment, check=True, stdout=DEVNULL)
     assert cache.stat().st_mode & 0o777 == 0o700
+
+
+OWNER = """
+import os, subprocess, sys
+from pathlib import Path
+from afterword.embedded.claims import locked_directory
+with locked_directory(Path(sys.argv[1])) as lock:
+    {then}
+    os._exit(0)
+"""
+CHILD = """print(subprocess.Popen(["sleep", "0.5"], pass_fds=[lock], stdout=subprocess.DEVNULL).pid, flush=True)"""
+
+
+def test_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
+    with locked_directory(tmp_path), pytest.raises(DirectoryInUse, match=f"process {os.getpid()}"):
+        locked_directory(tmp_path).__enter__()
+    with locked_directory(tmp_path):
+        pass
+
+
+def test_dead_owner_holds_no_lock(tmp_path: Path) -> None:
+    run([sys.executable, "-c", OWNER.format(then="pass"), str(tmp_path)], check=True)
+    with locked_directory(tmp_path):
+        pass
+
+
+def test_children_of_a_dead_owner_are_awaited(tmp_path: Path) -> None:
+    owner = [sys.executable, "-c", OWNER.format(then=CHILD), str(tmp_path)]
+    done = run(owner, check=True, capture_output=True, text=True)
+    with locked_directory(tmp_path):
+        assert not alive(int(done.stdout))
