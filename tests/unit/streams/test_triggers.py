@@ -47,29 +47,25 @@ def test_number_sets_the_messages_of_the_default_trigger(monkeypatch: pytest.Mon
     assert found.conditions() == ("any", (("messages", 7), ("tokens", 50)))
 
 
-def test_environment_conditions_nest_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert episodes(monkeypatch, NESTED).conditions() == PARSED
+TABLES = "any = [{ messages = 10 }, { tokens = 4000 }, { all = [ { turns = 5 }, { seconds = 300 } ] }]"
 
 
-def test_file_conditions_nest_as_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "afterword.toml"
-    file.write_text(
-        "[episodes.trigger]\n"
-        "any = [{ messages = 10 }, { tokens = 4000 }, { all = [ { turns = 5 }, { seconds = 300 } ] }]\n"
-    )
-    assert episodes(monkeypatch, None, file).conditions() == PARSED
-
-
-def test_top_level_list_means_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "afterword.toml"
-    file.write_text("[episodes]\ntrigger = [{ turns = 5 }, { tokens = 200 }]\n")
-    assert episodes(monkeypatch, None, file).conditions() == ("all", (("turns", 5), ("tokens", 200)))
-
-
-def test_environment_trigger_replaces_the_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "afterword.toml"
-    file.write_text("[episodes.trigger]\nany = [{ messages = 3 }]\n")
-    assert episodes(monkeypatch, '{"all": [{"turns": 5}]}', file).conditions() == ("all", (("turns", 5),))
+@pytest.mark.parametrize(
+    ("variable", "file", "conditions"),
+    [
+        (NESTED, None, PARSED),
+        (None, f"[episodes.trigger]\n{TABLES}", PARSED),
+        (None, "[episodes]\ntrigger = [{ turns = 5 }, { tokens = 200 }]", ("all", (("turns", 5), ("tokens", 200)))),
+        ('{"all": [{"turns": 5}]}', f"[episodes.trigger]\n{TABLES}", ("all", (("turns", 5),))),
+    ],
+)
+def test_trigger_of_file_is_replaced_by_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str | None, file: str | None, conditions: object
+) -> None:
+    (tmp_path / "afterword.toml").write_text(file or "")
+    found = episodes(monkeypatch, variable, tmp_path / "afterword.toml")
+    assert found.conditions() == conditions
+    assert found.preset == TRIGGER_PRESETS["default"]
 
 
 @pytest.mark.parametrize(
@@ -88,10 +84,6 @@ def test_preset_is_chosen_by_name(
     found = episodes(monkeypatch, name)
     assert found.conditions() == conditions
     assert (found.preset.keep_recent, found.preset.max_summary_length) == (keep_recent, max_summary_length)
-
-
-def test_own_trigger_keeps_the_default_presets_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert episodes(monkeypatch, NESTED).preset == TRIGGER_PRESETS["default"]
 
 
 @pytest.mark.parametrize(

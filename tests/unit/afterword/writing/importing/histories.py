@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from afterword.schemas import MessageCreated
 from afterword.writing.importing.formats import Found, ImportOptions, ImportOutcome, LeftOut, Rejected, read_history
 
+plain_values = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    plain_values,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
+    max_leaves=12,
 )
 
 
@@ -30,6 +37,10 @@ def lines(*records: Any) -> bytes:
 
 def messages_of(outcomes: Iterable[ImportOutcome]) -> list[MessageCreated]:
     return [outcome.message for outcome in outcomes if isinstance(outcome, Found)]
+
+
+def all_accounted(outcomes: list[ImportOutcome]) -> bool:
+    return all(isinstance(outcome, Found | LeftOut | Rejected) for outcome in outcomes)
 
 
 def reasons(outcomes: Iterable[ImportOutcome]) -> list[str]:

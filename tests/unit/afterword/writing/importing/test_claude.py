@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.writing.importing.formats import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
-from tests.unit.afterword.writing.importing.histories import json_values, messages_of, read_all, reasons
+from afterword.writing.importing.formats import ImportOptions, ImportOutcome, LeftOut, Rejected
+from tests.unit.afterword.writing.importing.histories import all_accounted, json_values, messages_of, read_all, reasons
 
 ANN = ImportOptions("ann")
 
@@ -239,4 +239,4 @@ def test_rejected_messages_are_named_by_their_place():
 def test_any_claude_message_is_imported_omitted_or_rejected(message):
     outcomes = read(conversation(message))
     assert outcomes
-    assert all(isinstance(outcome, Found | LeftOut | Rejected) for outcome in outcomes)
+    assert all_accounted(outcomes)

@@ -123,12 +123,8 @@ def test_messages_may_name_users_and_others_inherit_theirs():
 
 @pytest.mark.parametrize("name", ["thread_id", "id", "session_id", "conversationId", "uuid"])
 def test_numbered_conversations_are_told_apart(name):
-    found = messages_of(
-        read(
-            {name: 41, "user_id": "pat", "messages": TALK},
-            {name: 42, "user_id": "quinn", "messages": TALK},
-        )
-    )
+    both = [{name: number, "user_id": user, "messages": TALK} for number, user in ((41, "pat"), (42, "quinn"))]
+    found = messages_of(read(*both))
     assert [(m.conversation_id, m.user_id) for m in found] == [("41", "pat")] * 2 + [("42", "quinn")] * 2
 
 

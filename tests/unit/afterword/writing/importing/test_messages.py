@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.writing.importing.formats import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
-from tests.unit.afterword.writing.importing.histories import lines, messages_of, read_all, reasons
+from afterword.writing.importing.formats import ImportOptions, ImportOutcome, Rejected
+from tests.unit.afterword.writing.importing.histories import (
+    all_accounted,
+    lines,
+    messages_of,
+    plain_values,
+    read_all,
+    reasons,
+)
 
 ANN = ImportOptions("ann")
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"}]
@@ -57,12 +64,6 @@ def test_damaged_line_among_bare_messages_is_named():
     outcomes = read(lines(*HELLO) + b"cut off\n" + lines(*HELLO), "h.jsonl")
     assert contents(outcomes) == ["Hello", "Good morning"] * 2
     assert reasons(outcomes) == ["h.jsonl:3: not JSON at column 1"]
-
-
-def test_array_of_messages_is_one_conversation():
-    one, two = messages_of(read(HELLO))
-    assert one.conversation_id == two.conversation_id
-    assert [one.content, two.content] == ["Hello", "Good morning"]
 
 
 @pytest.mark.parametrize(
@@ -121,8 +122,11 @@ def test_records_user_and_time_win_over_messages():
     ]
 
 
-def test_message_without_any_time_has_none():
-    assert {m.sent_at for m in messages_of(read(HELLO))} == {None}
+def test_array_of_messages_is_one_conversation_without_times():
+    found = messages_of(read(HELLO))
+    assert [m.content for m in found] == ["Hello", "Good morning"]
+    assert {m.sent_at for m in found} == {None}
+    assert len({m.conversation_id for m in found}) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,7 +180,7 @@ def test_conversations_without_ids_differ_by_their_content(both):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    plain_values,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -194,7 +198,7 @@ def test_anything_is_imported_omitted_or_rejected(value, as_lines):
     record = {"messages": [value, {"role": "user", "content": value}]}
     outcomes = read(lines(value, record) if as_lines else [value, record])
     assert outcomes
-    assert all(isinstance(outcome, Found | LeftOut | Rejected) for outcome in outcomes)
+    assert all_accounted(outcomes)
 
 
 @pytest.mark.parametrize(
@@ -230,16 +234,7 @@ def test_unusual_time_field_is_read_if_no_other_exists():
 
 @pytest.mark.parametrize(
     "time",
-    [
-        "20240501",
-        "20240501123000",
-        "1710123012345678",
-        1710123012345678901,
-        0,
-        "0001-01-01T00:00:00Z",
-        {"$date": 1},
-        "now",
-    ],
+    ["20240501", "20240501123000", "1710123012345678", 10**18, 0, "0001-01-01T00:00:00Z", {"$date": 1}, "now"],
 )
 def test_message_whose_time_would_be_a_guess_is_rejected(time):
     outcomes = read([{"messages": [{"role": "user", "content": "secret", "created_at": time}]}])

@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 
 from afterword.writing.importing import formats
 from afterword.writing.importing.formats import TOO_DEEP, TOO_LARGE, UNREADABLE, Malformed
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=12,
-)
+from tests.unit.afterword.writing.importing.histories import json_values
 
 
 class Endless(io.RawIOBase):
