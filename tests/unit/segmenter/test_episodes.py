@@ -1,6 +1,7 @@
 """Contents of `episode.closed`."""
 
 from hashlib import sha256
+from operator import attrgetter
 from statistics import mean, pvariance
 
 import orjson
@@ -11,19 +12,12 @@ from afterword.schemas.episodes import CARRIED
 from afterword.streams.segmenter.episodes import from_record
 from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, moment, say, says
 
+FEELINGS = [-1, 0.5, 0.1]
+
 
 def only(*records, chat=None, tenant_id=None):
     (episode,) = (chat or Chat()).hear(*records, flush(tenant_id=tenant_id))
     return episode
-
-
-def talk(roles, **fields):
-    return [say(f"m{i}", role=role, **fields) for i, role in enumerate(roles)]
-
-
-def test_episode_id_names_conversation_and_ordinal():
-    episode = only(say("a", conversation_id="x:y/z"), say("b"))
-    assert (episode.episode_id, episode.ordinal, episode.revision) == ("c:1", 1, 1)
 
 
 def test_episode_ids_are_escaped():
@@ -34,15 +28,6 @@ def test_episode_ids_are_escaped():
 def test_fingerprint_covers_the_ordered_ids_and_contents():
     episode = only(say("a", "é"), say("b", "2"))
     assert episode.fingerprint == sha256('[["a","é"],["b","2"]]'.encode()).hexdigest()
-
-
-def test_episode_spans_its_messages_times_despite_clocks():
-    episode = only(say("a", at=7), say("b", at=3), say("c", at=5))
-    assert (episode.started_at, episode.ended_at) == (moment(NOON + 3 * SECOND), moment(NOON + 7 * SECOND))
-
-
-def test_message_without_sent_time_has_its_records():
-    assert only(say("a", stamped=9, sent_at=None)).started_at == moment(NOON + 9 * SECOND)
 
 
 def test_messages_are_carried_whole_without_archive_metadata():
@@ -63,51 +48,46 @@ def test_episode_message_fields_come_from_the_message():
     assert set(orjson.loads(from_record(message, record, 1, b"").body.json)) == CARRIED
 
 
+ROLES = {"u": "user", "a": "assistant", "t": "tool"}
+
+
 @pytest.mark.parametrize(
-    ("roles", "turns"),
+    ("records", "expected"),
     [
-        (["user"], 1),
-        (["user", "assistant", "tool", "assistant"], 1),
-        (["user", "assistant", "user", "assistant"], 2),
-        (["user", "user"], 2),
-        (["assistant", "tool"], 1),
-        (["assistant", "user", "assistant"], 2),
+        ([say("a"), say("b")], {"episode_id": "c:1", "ordinal": 1, "revision": 1}),
+        (  # speakers' clocks differ
+            [say("a", at=7), say("b", at=3), say("c", at=5)],
+            {"started_at": moment(NOON + 3 * SECOND), "ended_at": moment(NOON + 7 * SECOND)},
+        ),
+        ([say("a", stamped=9, sent_at=None)], {"started_at": moment(NOON + 9 * SECOND)}),
+        *(
+            ([say(f"m{n}", role=ROLES[role]) for n, role in enumerate(roles)], {"turn_count": turns})
+            for roles, turns in (("u", 1), ("uata", 1), ("uaua", 2), ("uu", 2), ("at", 1), ("aua", 2))
+        ),
+        ([say("a", role="assistant", user_id="bot"), say("b"), say("c", user_id="eve")], {"user_id": "ann"}),
+        ([say("a", role="assistant", user_id="bot"), say("b", role="tool", user_id="api")], {"user_id": "bot"}),
+        ([say("a", agent_id="helper")], {"tenant_id": None, "agent_id": None}),
+        (
+            [say("a", flows=["y", "x"], tools=["t"]), say("b", flows=["x", "z"], tools=["s", "t"])],
+            {"metrics.flows_activated": ("y", "x", "z"), "metrics.tools_invoked": ("t", "s")},
+        ),
+        (
+            [*(say(f"m{feeling}", sentiment=feeling) for feeling in FEELINGS), say("z")],
+            {
+                "metrics.average_sentiment": pytest.approx(mean(FEELINGS)),
+                "metrics.sentiment_variance": pytest.approx(pvariance(FEELINGS)),
+            },
+        ),
+        ([say("a")], {"metrics.average_sentiment": None, "metrics.sentiment_variance": None}),
     ],
 )
-def test_turns_begin_with_user_messages(roles, turns):
-    assert only(*talk(roles)).turn_count == turns
+def test_episode_sums_up_its_messages(records, expected):
+    episode = only(*records)
+    assert {name: attrgetter(name)(episode) for name in expected} == expected
 
 
-def test_episodes_user_is_the_first_user_messages():
-    episode = only(say("a", role="assistant", user_id="bot"), say("b", user_id="ann"), say("c", user_id="eve"))
-    assert episode.user_id == "ann"
-
-
-def test_episode_without_user_message_has_the_first_user():
-    assert only(say("a", role="assistant", user_id="bot"), say("b", role="tool", user_id="api")).user_id == "bot"
-
-
-def test_conversations_episode_has_its_tenant_and_no_agent():
-    episode = only(say("a", tenant_id="acme", agent_id="helper"), tenant_id="acme")
-    assert (episode.tenant_id, episode.agent_id) == ("acme", None)
-
-
-def test_flows_and_tools_are_unique_in_first_use_order():
-    episode = only(say("a", flows=["y", "x"], tools=["t"]), say("b", flows=["x", "z"], tools=["s", "t"]))
-    assert episode.metrics.flows_activated == ("y", "x", "z")
-    assert episode.metrics.tools_invoked == ("t", "s")
-
-
-def test_sentiment_is_the_populations_over_scored_messages():
-    felt = [-1, 0.5, 0.1]
-    episode = only(*(say(f"m{i}", sentiment=s) for i, s in enumerate(felt)), say("z"))
-    assert episode.metrics.average_sentiment == pytest.approx(mean(felt))
-    assert episode.metrics.sentiment_variance == pytest.approx(pvariance(felt))
-
-
-def test_sentiment_without_scores_is_null():
-    found = only(say("a")).metrics
-    assert (found.average_sentiment, found.sentiment_variance) == (None, None)
+def test_episode_has_the_tenant_of_its_conversation():
+    assert only(say("a", tenant_id="acme"), tenant_id="acme").tenant_id == "acme"
 
 
 def test_overlap_is_not_counted():

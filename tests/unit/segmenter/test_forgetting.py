@@ -54,6 +54,7 @@ def test_forgotten_conversation_keeps_its_ordinal_and_tenant() -> None:
     assert chat.messages == {}
     assert state_of(chat) == State("t", last_ordinal=1)
     assert chat.due() == []
+    assert chat.process([say("c")]).dead_letters == {"tenant_mismatch": 1}
 
 
 def test_conversation_is_forgotten_after_its_silence_only() -> None:
@@ -75,11 +76,6 @@ def test_forgotten_conversation_resets_clocks_and_overrides() -> None:
     assert chat.hear(*says("b", "d", "e"), say("f", at=99)) == []
     [episode] = chat.hear(say("g", at=100))
     assert ids(episode) == "b d e f g"
-
-
-def test_forgotten_conversation_keeps_its_tenant() -> None:
-    chat = forgotten(say("a", tenant_id="t"), flush(tenant_id="t"))
-    assert chat.process([say("b")]).dead_letters == {"tenant_mismatch": 1}
 
 
 def test_changes_of_forgotten_messages_are_handed_on() -> None:

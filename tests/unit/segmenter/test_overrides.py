@@ -13,38 +13,32 @@ def override(message_id: str, given: object, **fields: object):
     return say(message_id, metadata={"afterword": given}, **fields)
 
 
+UNSET = {}, {"afterword": None}, {"other": {"trigger": 9}}
+CONDITIONS = {"trigger": {"all": [{"turns": 2}, {"text_bytes": 4}]}}
+
+
 class TestTheyHold:
-    def test_overrides_apply_from_their_message_on(self):
-        chat = Chat()
-        assert chat.hear(say("a"), say("b")) == []
-        assert closed(chat.hear(override("c", {"trigger": 3}))) == [("a b c", "trigger")]
-        assert closed(chat.hear(*says("d", "e", "f"))) == [("d e f", "trigger")]
+    @pytest.mark.parametrize(
+        ("changed", "talk", "found"),
+        [
+            ({}, [*says("a", "b"), override("c", {"trigger": 3}), *says(*"def")], ["a b c", "d e f"]),
+            ({}, [override("a", CONDITIONS), say("b"), say("c", "xx")], ["a b c"]),
+            ({"trigger": 4}, [override("a", {"auto_summarize": False}), override("b", {"trigger": 2})], ["a b"]),
+            (
+                {"trigger": 2},
+                [override("a", {"auto_summarize": False}), *says("b", "c"), override("d", {})],
+                ["a b c d"],
+            ),
+            *(({}, [override("a", {"trigger": 3}), *says("b", "c", metadata=unset)], ["a b c"]) for unset in UNSET),
+        ],
+    )
+    def test_overrides_apply_until_others_replace_them(self, changed, talk, found):
+        assert closed(Chat(limits(**changed)).hear(*talk)) == [(ids, "trigger") for ids in found]
 
     def test_overrides_apply_to_their_conversation_only(self):
         chat = Chat()
-        chat.hear(override("a", {"trigger": 1}))
+        assert closed(chat.hear(override("a", {"trigger": 1}))) == [("a", "trigger")]
         assert chat.hear(say("a", conversation_id="other")) == []
-
-    def test_overrides_work_for_any_trigger(self):
-        chat = Chat()
-        given = {"trigger": {"all": [{"turns": 2}, {"text_bytes": 4}]}}
-        assert closed(chat.hear(override("a", given), say("b"), say("c", "xx"))) == [("a b c", "trigger")]
-
-    def test_overrides_last_until_others_replace_them(self):
-        chat = Chat(limits(trigger=4))
-        chat.hear(override("a", {"trigger": 2, "auto_summarize": False}))
-        assert closed(chat.hear(override("b", {"trigger": 2}))) == [("a b", "trigger")]
-
-    def test_empty_object_ends_the_overrides(self):
-        chat = Chat(limits(trigger=2))
-        assert chat.hear(override("a", {"auto_summarize": False}), say("b"), say("c")) == []
-        assert closed(chat.hear(override("d", {}))) == [("a b c d", "trigger")]
-
-    @pytest.mark.parametrize("metadata", [{}, {"afterword": None}, {"other": {"trigger": 9}}])
-    def test_overrides_survive_messages_without_them(self, metadata):
-        chat = Chat()
-        heard = [override("a", {"trigger": 3}), say("b", metadata=metadata), say("c", metadata=metadata)]
-        assert closed(chat.hear(*heard)) == [("a b c", "trigger")]
 
     def test_overrides_survive_a_restart(self):
         chat = Chat()
