@@ -367,8 +367,7 @@ class _Batch:
         if isinstance(event, MessageCreated) and event.skip_summarization:
             self._outcome.skipped += 1
             return True
-        if root.stored and root.stored.tenant_id != event.tenant_id:  # conversation ids are unique across tenants
-            raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
+        self._require_tenant(root, event)
         if isinstance(event, MessageCreated):
             self._add(event, root, record)
         elif isinstance(event, ConversationFlush):
@@ -377,6 +376,14 @@ class _Batch:
             self._amend(event, root, record)
             self._outcome.amendments += 1
         return True
+
+    def _require_tenant(self, root: ScopeLog, event: InputEvent) -> None:
+        """Raise InvalidRecord unless the event is of the tenant of the first message, which may be this one."""
+        if (state := root.stored) is None or state.tenant_id == event.tenant_id:
+            return
+        if not (isinstance(event, MessageCreated) and state.is_empty):  # conversation ids are unique across tenants
+            raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
+        root.state = self._new_state(event.tenant_id)
 
     def _flush(self, event: ConversationFlush, root: ScopeLog, record: KafkaRecord) -> bool:
         """Close the logs that fit into the budget; return whether that was all of them."""
@@ -399,7 +406,7 @@ class _Batch:
                 root.state = root.state._replace(overrides="", since_ms=None, user="", moves=())
             amended = Amended([], is_elsewhere=True)
         elif isinstance(event, ConversationAssigned):
-            state = root.stored or self._new_state(event.tenant_id)
+            state = root.stored or self._new_state(event.tenant_id)._replace(is_empty=True)
             moves = moved(state.moves, event, record.offset)
             root.state = state._replace(moves=moves, user=owner(moves[-1:], state.user, record.offset))
             amended = Amended([], is_elsewhere=True)
@@ -436,7 +443,7 @@ class _Batch:
             return
         segmenter, before = self._segmenter, root.stored
         state = before or self._new_state(message.tenant_id)
-        state = state._replace(user=state.user or present)
+        state = state._replace(user=state.user or present, is_empty=False)
         overrides = segmenter.rulebook.read(message.metadata, state.overrides)
         trace = trace_in(record.headers) if segmenter.traced else b""
         arrival = from_record(message, record, segmenter.count_tokens(message.content), trace)

@@ -119,6 +119,8 @@ class State(NamedTuple):
     """Counters of everything pending, including the open episode."""
     open: Totals = Totals()
     """Counters of the open episode."""
+    is_empty: bool = False
+    """True if there has been no message, but an assignment of messages; then the tenant is that of the first one."""
     deadline_ms: int = 0
     """Wall-clock deadline in milliseconds since 1970; 0 if nothing is pending."""
     silent_ms: int = 0
@@ -136,7 +138,8 @@ class State(NamedTuple):
     @property
     def stub(self) -> "State":
         """The remains of a forgotten conversation, so that no id is used twice and no other tenant takes its place."""
-        return State(self.tenant_id, last_ordinal=self.last_ordinal, agents=None if self.agents is None else [])
+        agents: list[str] | None = None if self.agents is None else []
+        return State(self.tenant_id, last_ordinal=self.last_ordinal, agents=agents, is_empty=self.is_empty)
 
     @property
     def is_stub(self) -> bool:

@@ -236,3 +236,17 @@ def test_conversation_is_assigned_before_its_first_message(scope: str) -> None:
     assert len(amendments(chat.process([assign()]).outgoing)) == 1
     assert chat.process([say("a"), claimed(say("b", user_id="bob"), "bob"), claimed(say("c"), "ann")]).messages == 3
     assert chat.process([claimed(say("d", user_id="eve"), "eve")]).dead_letters == {"user_mismatch": 1}
+
+
+@pytest.mark.parametrize("scope", ["conversation", "agent"])
+def test_tenant_is_that_of_the_first_message_whatever_was_assigned(scope: str) -> None:
+    chat = Chat(limits(scope=scope, forget_after_days=1))
+    chat.process([assign(tenant_id="other")])
+    for _ in range(3):  # it has no time of silence yet, then it is forgotten
+        chat.wait(2 * 86_400)
+    outcome = chat.process([say("a"), say("b", user_id="bob"), flush()])
+    assert (outcome.messages, outcome.dead_letters) == (2, {})
+    for _ in range(3):
+        chat.wait(2 * 86_400)
+    outcome = chat.process([assign(), say("c", tenant_id="other")])
+    assert outcome.dead_letters == {"tenant_mismatch": 1}
