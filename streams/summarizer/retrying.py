@@ -249,7 +249,8 @@ class ServerState:
                 return True
             self._error, self._intervals, self._unusable = None, 0, 0
             if self._shared:
-                problem, self._until, self._intervals, self._fault, self._unusable = json.loads(self._shared)
+                problem, until, self._intervals, self._fault, self._unusable = json.loads(self._shared)
+                self._until = min(until, self.now() + LONGEST_INTERVAL_SECONDS)  # the other's clock may be ahead
                 self._error = ProviderMisconfigured(problem=problem, stops_asking=True)
             return False
         return True

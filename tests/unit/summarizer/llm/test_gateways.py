@@ -311,6 +311,17 @@ async def test_workers_share_the_pause_of_an_unusable_model() -> None:
     assert await Asking(first, 0).until_usable(lambda _: question, str) == "yes"
 
 
+async def test_clock_of_another_worker_holds_back_no_longer_than_an_interval() -> None:
+    server, records = Keyed(), SqliteRecords(SqliteFile(None))
+    server.clock.now += 86_400
+    await hears(server.worker(records))  # and it ends
+    server.clock.now -= 86_400
+    worker, server.restored = server.worker(records), True
+    assert not await hears(worker)
+    server.clock.now += retrying.LONGEST_INTERVAL_SECONDS
+    assert await hears(worker)
+
+
 async def test_workers_without_a_store_ask_on_their_own() -> None:
     class Away:
         async def read(self, *_: object) -> None:
