@@ -450,6 +450,10 @@ class _Guesser:
 
         strict = self.take(lambda one: tenant_of(one, "tenants") * _is_one_of_each(one, conversation))
         user = self.take(lambda one: _as_user(one, conversation))
+        if strict is None and user and all(str(value).isdigit() for value in user.values.values()):
+            of_shops = [one for one in self.columns if one.is_about("shops") and _is_one_of_each(one, conversation)]
+            # the same number in two shops may be two people
+            strict = self.take(lambda one: one in of_shops and bool(_mixed(user.values, [one], [user])))
         if strict or conversation is None:
             return strict, user
         tenants = [
