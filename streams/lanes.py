@@ -39,6 +39,11 @@ class Lanes(Generic[K]):
         """Number of handlers that are running or queued."""
         return sum(map(len, self._lanes.values()))
 
+    @property
+    def running(self) -> int:
+        """Number of handlers that are running: one for each key."""
+        return len(self._lanes)
+
     def submit(self, key: K, handler: Job) -> None:
         """Queue a handler behind the earlier ones of its key. Raises: LaneStopped if one of them raised."""
         if key in self._stopped:

@@ -115,7 +115,7 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
     lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handle)
     metrics.in_flight.set_function(lambda: lanes.in_flight)
     if isinstance(embedder, LocalEmbedder):
-        embedder.in_hand = lambda: lanes.in_flight
+        embedder.at_a_time = lambda: lanes.running
     closing.push_async_callback(lanes.cancel)
     producer: IdempotentProducer | None = None
 

@@ -47,7 +47,8 @@ MARGIN_CHARACTERS = 4000
 SMALLEST_DEVIATION = 1e-6
 """Used where a model gives all background sentences the same cosine, so that nothing is divided by zero."""
 BACKLOG_EPISODES, TOGETHER_SECONDS = 8, 0.2
-"""With so many episodes in hand, the vectors of one wait this long for others: alone they cost half as much again."""
+"""With so many conversations in hand, an episode's vectors wait this long for others: alone they cost half as much
+again. The next episode of the same conversation would not come."""
 KEPT_VECTORS = 1024
 """Of 2 kB each, with their texts."""
 LARGEST_COORDINATE = 3.4e38
@@ -198,8 +199,8 @@ class LocalEmbedder:
     def __init__(self) -> None:
         self._waiting: list[tuple[Sequence[str], asyncio.Future[list[Vector | None]]]] = []
         self._turn = asyncio.Lock()
-        self.in_hand: Callable[[], int] = lambda: 0
-        """Returns how many episodes are in hand."""
+        self.at_a_time: Callable[[], int] = lambda: 0
+        """Returns how many episodes are handled at a time, each of another conversation."""
         self._known: dict[str, Vector | None] = dict(zip(background_sentences(), _layer().background, strict=True))
 
     async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
@@ -213,7 +214,7 @@ class LocalEmbedder:
         self._waiting.append(([text[:VECTOR_CHARACTERS] for text in texts], made))
         async with self._turn:
             if not made.done():
-                if self.in_hand() >= BACKLOG_EPISODES:
+                if self.at_a_time() >= BACKLOG_EPISODES:
                     await asyncio.sleep(TOGETHER_SECONDS)
                 calls = self._waiting[:]
                 new = list(dict.fromkeys(text for some, _ in calls for text in some if text not in self._known))

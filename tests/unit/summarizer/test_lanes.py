@@ -50,6 +50,14 @@ async def fail() -> None:
     raise ValueError("broken")
 
 
+async def test_queued_handlers_of_a_key_do_not_count_as_running() -> None:
+    owner, gate = Owner(), asyncio.Event()
+    for number in range(8):
+        owner.lanes.submit("a" if number else "b", owner.gated("a", number, gate))
+    assert (owner.lanes.running, owner.lanes.in_flight) == (2, 8)
+    await owner.lanes.cancel()
+
+
 @given(work=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 5), st.integers(0, 3)), max_size=40))
 async def test_each_key_runs_one_record_at_a_time(work: list[tuple[str, int, int]]) -> None:
     owner = Owner()

@@ -121,7 +121,7 @@ async def test_repeated_text_is_embedded_once() -> None:
 
 async def test_episodes_of_a_backlog_gather_before_a_pass() -> None:
     embedder = LocalEmbedder()
-    embedder.in_hand = lambda: BACKLOG_EPISODES
+    embedder.at_a_time = lambda: BACKLOG_EPISODES
     first = asyncio.create_task(embedder.passages(["ok"]))
     await asyncio.sleep(TOGETHER_SECONDS / 4)
     second = asyncio.create_task(embedder.passages(["thanks"]))
