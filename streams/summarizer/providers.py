@@ -182,7 +182,6 @@ class LlmProvider(Provider):
     """Asks an LLM for a summary of what fits into its context."""
 
     def __init__(self, client: LlmClient, llm: Llm, template: Template = EPISODIC) -> None:
-        self.name = client.name
         self.client = client
         self._llm = llm
         self._questions = questions_of(template, llm)
@@ -200,7 +199,7 @@ class LlmProvider(Provider):
             answer,
             facts,
             quality=Quality(source="llm"),
-            model=self._llm.model or self.name,
+            model=self._llm.model or self._llm.provider,
             prompt_version=self._questions.version,
         )
 
@@ -281,8 +280,7 @@ def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer, records:
     llm = settings.llm
     if llm.provider == "extractive":
         return ExtractiveProvider()
-    client = make_client(llm, metrics, tracer, records)
-    return LlmProvider(client, llm, template_of(settings.summarizer))
+    return LlmProvider(make_client(llm, metrics, tracer, records), llm, template_of(settings.summarizer))
 
 
 def template_of(summarizer: SummarizerSettings) -> Template:

@@ -197,11 +197,13 @@ class ServerState:
 
     def failed(self, error: ProviderUnavailable) -> None:
         """Note an error after which nothing may be asked for a time; any other one changes nothing."""
-        if error.stops_asking and self._until <= self.now():
-            self._error = without_traceback(error)
+        is_refused = error.stops_asking and self._until <= self.now()
+        if is_refused or error.retry_after:
+            # a copy, because the traceback of the error holds on to the response and the request
+            self._error = type(error)(**error.__dict__)
+        if is_refused:
             self._begin_interval()
         elif error.retry_after:
-            self._error = without_traceback(error)
             self._until = max(self._until, self.now() + error.retry_after)
 
     def answered(self) -> None:
@@ -276,11 +278,6 @@ class ServerState:
                 return False
             self.answered()
             return True
-
-
-def without_traceback(error: ProviderUnavailable) -> ProviderUnavailable:
-    """Copy an error, because its traceback holds on to the response and the request."""
-    return type(error)(**error.__dict__)
 
 
 def _now() -> float:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -109,6 +109,7 @@ class Estimate(NamedTuple):
     amount: int
 
 
+@dataclass(frozen=True)
 class TokenBudget:
     """The hour's budgets, which all workers share.
 
@@ -117,30 +118,24 @@ class TokenBudget:
     so only episodes in flight can be summarized.
     """
 
-    def __init__(
-        self,
-        budget: Budget,
-        budgets: Budgets,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._budget = budget
-        self._budgets = budgets
-        self._clock = clock
+    budget: Budget
+    budgets: Budgets
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def take(self, request: SummaryRequest) -> Estimate:
         """Take a summary's estimate from the budgets. Raises: BudgetExhausted if one of them is used up."""
-        amount, now, taken = estimate(request), self._clock(), list[str]()
+        amount, now, taken = estimate(request), self.clock(), list[str]()
         of_tenant = budget_key(now, request.episode.tenant_id, of_tenant=True)
         # the tenant's budget comes first, so that a tenant that has used it up takes nothing from the common one
         counters = (
-            (of_tenant, self._budget.tenant_tokens_per_hour, "a tenant"),
-            (budget_key(now), self._budget.tokens_per_hour, "all tenants"),
+            (of_tenant, self.budget.tenant_tokens_per_hour, "a tenant"),
+            (budget_key(now), self.budget.tokens_per_hour, "all tenants"),
         )
         try:
             for key, limit, whose in counters:
                 if limit is None:
                     continue
-                if not await self._budgets.take(key, amount, limit, now + COUNTER_RETENTION):
+                if not await self.budgets.take(key, amount, limit, now + COUNTER_RETENTION):
                     await self._correct(taken, -amount)
                     raise BudgetExhausted(whose=whose, limit=limit)
                 taken.append(key)
@@ -158,7 +153,7 @@ class TokenBudget:
     async def _correct(self, keys: Sequence[str], amount: int) -> None:
         try:
             for key in keys:
-                await self._budgets.correct(key, amount)
+                await self.budgets.correct(key, amount)
         except StoreUnavailable as error:
             _not_counted(error)
 

@@ -10,7 +10,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -172,26 +172,19 @@ def request_for(stored: StoredEpisode, now: datetime, *, expired: bool = False) 
     )
 
 
+@dataclass
 class FallbackTimer:
     """Asks for summaries to be replaced when they are due and the LLM answers.
 
     If several summarizers request the same attempt, only one request has an effect. A lost request is repeated.
     """
 
-    def __init__(
-        self,
-        episodes: EpisodeStore,
-        llm: Summarizer,
-        send: Send,
-        retry: Retry,
-        clock: Clock = now,
-    ) -> None:
-        self._episodes = episodes
-        self._llm = llm
-        self._send = send
-        self._retry = retry
-        self._clock = clock
-        self._requested: dict[str, StoredEpisode] = {}
+    episodes: EpisodeStore
+    llm: Summarizer
+    send: Send
+    retry: Retry
+    clock: Clock = now
+    _requested: dict[str, StoredEpisode] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
         """Look for due summaries until cancelled."""
@@ -210,75 +203,68 @@ class FallbackTimer:
 
         Raises: StoreUnavailable, BrokerUnavailable, KafkaError; ProviderError while the LLM cannot be reached.
         """
-        now = self._clock()
-        stored = living((await self._episodes.lookup(list(self._requested))).values())
+        now = self.clock()
+        stored = living((await self.episodes.lookup(list(self._requested))).values())
         self._requested = {
             name: asked
             for name, asked in self._requested.items()
             if name in stored and stored[name].version == asked.version and (asked.due_at or now) > now
         }
         room = MOST_REQUESTED - len(self._requested)
-        due = await self._episodes.due(now, room) if room > 0 else []
+        due = await self.episodes.due(now, room) if room > 0 else []
         if due:
-            await self._llm.check()
-        again_at = utc_milliseconds(now + timedelta(seconds=self._retry.longest_delay_seconds))
+            await self.llm.check()
+        again_at = utc_milliseconds(now + timedelta(seconds=self.retry.longest_delay_seconds))
         for episode in due:
             requested = replace(episode, due_at=again_at)
-            if await self._episodes.put(requested, episode):
+            if await self.episodes.put(requested, episode):
                 self._requested[episode.summary.episode_id] = requested
-                await self._send(request_for(episode, now))
+                await self.send(request_for(episode, now))
         return bool(self._requested)
 
 
+@dataclass
 class RetentionSweep:
     """Removes expired data, page by page. All summarizers may do so at the same time."""
 
-    def __init__(
-        self,
-        retention: Retention,
-        *,
-        episodes: EpisodeStore,
-        messages: MessageArchive,
-        send: Send,
-        clock: Clock = now,
-    ) -> None:
-        self._retention = retention
-        self._episodes = episodes
-        self._messages = messages
-        self._send = send
-        self._clock = clock
+    retention: Retention
+    _: KW_ONLY
+    episodes: EpisodeStore
+    messages: MessageArchive
+    send: Send
+    clock: Clock = now
 
     async def run(self) -> None:
         """Sweep at intervals until cancelled; return at once if nothing expires."""
-        while self._retention.shortest_days:
+        while self.retention.shortest_days:
             try:
                 await self.sweep()
             except (StoreUnavailable, ConfigurationError, BrokerUnavailable, KafkaError) as error:
                 log.warning("sweep_postponed", stage="retention", error_type=error_type(error), problem=str(error))
-            await asyncio.sleep(interval_seconds(self._retention) * random.uniform(0.5, 1.5))  # noqa: S311 – spreads load
+            await asyncio.sleep(interval_seconds(self.retention) * random.uniform(0.5, 1.5))  # noqa: S311 – spreads load
 
     async def sweep(self) -> None:
         """Remove everything that has expired by now. May be repeated.
 
         Raises: StoreUnavailable, ConfigurationError, BrokerUnavailable, KafkaError.
         """
-        if before := self._retention.messages_before(self._clock()):
+        if before := self.retention.messages_before(self.clock()):
             removed = PAGE_MESSAGES
             while removed == PAGE_MESSAGES:
                 began = time.monotonic()
-                removed = await self._messages.expire(before, PAGE_MESSAGES)
+                removed = await self.messages.expire(before, PAGE_MESSAGES)
                 await asyncio.sleep(time.monotonic() - began)  # the pause leaves half of the store's time to others
-        if before := self._retention.episodes_before(self._clock()):
+        if before := self.retention.episodes_before(self.clock()):
             await self._request_episodes(before)
 
     async def _request_episodes(self, before: datetime) -> None:
         """Request the removal of expired episodes; the next sweep requests again any that are not removed in time."""
-        while page := await self._episodes.expired(before, PAGE_EPISODES):
+        while page := await self.episodes.expired(before, PAGE_EPISODES):
             for episode in page:
-                await self._send(request_for(episode, self._clock(), expired=True))
+                await self.send(request_for(episode, self.clock(), expired=True))
             names = [episode.summary.episode_id for episode in page]
             ends_at = time.monotonic() + LONGEST_INTERVAL_SECONDS
-            while living((await self._episodes.lookup(names)).values()):
+            while living((await self.episodes.lookup(names)).values()):
                 if time.monotonic() > ends_at:
                     return
                 await asyncio.sleep(REMOVAL_POLL_SECONDS)
