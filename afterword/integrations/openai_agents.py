@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, cast, get_args
 from uuid import uuid4
 
 from afterword.installed import extra_required
@@ -30,13 +30,7 @@ CLEARED = "openai_session_cleared"
 """Metadata key of the message that hides those before it from sessions."""
 TEXTS = {"message": "content", "function_call": "arguments", "function_call_output": "output"}
 """The field with the text, by an item's type. Items of other types have no text."""
-ROLES: dict[object, Role] = {
-    "user": "user",
-    "assistant": "assistant",
-    "system": "system",
-    "developer": "system",
-    "tool": "tool",
-}
+ROLES: dict[object, Role] = {**{role: role for role in get_args(Role)}, "developer": "system"}
 ARCHIVED_SECONDS = 10.0
 POLL_SECONDS = 0.05
 
@@ -224,30 +218,26 @@ class AfterwordSession:
 
     async def _newest(self, *, hides: bool = True) -> AsyncGenerator[MessageCreated, None]:
         """Yield messages, newest first: those not yet archived, then the archived ones, down to the last clearing."""
-        page = await self._page(None)
-        # once a message is archived, any earlier one that is missing must have been deleted
-        archived, sent = {message.id for message in page[0]}, list(self._unseen)
-        last = max((n for n, name in enumerate(sent) if name in archived), default=-1)
-        for name in sent[: last + 1]:
-            del self._unseen[name]
-        messages: Sequence[MessageCreated] = [*reversed(self._unseen.values()), *page[0]]
+        before: int | None = None
+        owner: dict[str, Any] = {"user_id": self.user_id, "tenant_id": self.tenant_id}
         while True:
-            before = page[1]
+            page = await self.memory.messages(self.session_id, MOST_PAGE_SIZE, before, self.agent_id, **owner)
+            messages: Sequence[MessageCreated] = page.messages if page else ()
+            if before is None:
+                # once a message is archived, any earlier one that is missing must have been deleted
+                archived, sent = {message.id for message in messages}, list(self._unseen)
+                last = max((n for n, name in enumerate(sent) if name in archived), default=-1)
+                for name in sent[: last + 1]:
+                    del self._unseen[name]
+                messages = [*reversed(self._unseen.values()), *messages]
             for message in messages:
                 if hides and message.metadata.get(CLEARED):
                     return
                 if message.id not in self._deleted:
                     yield message
-            if before is None:
+            if page is None or page.next_before is None:
                 return
-            page = await self._page(before)
-            messages = page[0]
-
-    async def _page(self, before: int | None) -> tuple[Sequence[MessageCreated], int | None]:
-        page = await self.memory.messages(
-            self.session_id, MOST_PAGE_SIZE, before, self.agent_id, user_id=self.user_id, tenant_id=self.tenant_id
-        )
-        return (page.messages, page.next_before) if page else ((), None)
+            before = page.next_before
 
 
 def taken_apart(item: Fields) -> tuple[Role, str, Fields]:

@@ -32,13 +32,7 @@ from afterword.schemas.base import Id, Model, Time
 from afterword.schemas.messages import Role
 from afterword.serving.outbox import Outbox, require_own, write_change, write_events
 from afterword.serving.principal import Permission, Principal
-from afterword.serving.problems import (
-    NotFound,
-    NotPermitted,
-    RequestInvalid,
-    existing,
-    problems_of,
-)
+from afterword.serving.problems import NotPermitted, RequestInvalid, existing, problems_of
 from afterword.serving.reading import (
     LARGE_TOKENS,
     MOST_CONTEXT_TOKENS,
@@ -242,8 +236,8 @@ class Toolbox:
         """Close the conversation's current episode, so that it is summarized now and can be recalled shortly."""
         event = ConversationFlush(conversation_id=given.conversation_id, tenant_id=self.principal.tenant(None))
         await write_change(self.memory, self.outbox, self.principal, event)
-        answer = ChangeAccepted(conversation_id=given.conversation_id)
-        return ToolAnswer(answer, "The flush was accepted. The summary will be ready in a moment.")
+        text = "The flush was accepted. The summary will be ready in a moment."
+        return ToolAnswer(ChangeAccepted(**given.model_dump()), text)
 
     async def forget_message(self, given: ForgetArguments) -> ToolAnswer:
         """Permanently delete a message of this user from the archive, its episode, the summaries and the search."""
@@ -295,9 +289,7 @@ def agent_principal(principal: Principal, settings: Serve) -> Principal:
 
 async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Call a tool. Raises: AfterwordError."""
-    tool = next((tool for tool in TOOLS if tool.name == name), None)
-    if tool is None:
-        raise NotFound(what="tool")
+    tool = existing("tool", next((tool for tool in TOOLS if tool.name == name), None))
     if not toolbox.principal.may(tool.scope):
         raise NotPermitted(problem=f"the key lacks the scope {tool.scope}")
     if toolbox.principal.user_id is ANYONE:  # otherwise a model could choose the user
@@ -316,9 +308,7 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
 def quoted(lines: Iterable[str]) -> str:
     """Fence quotations as data, or say that there is nothing."""
     text = "\n".join(lines)
-    if not text:
-        return NOTHING_KNOWN
-    return quotation(text)
+    return quotation(text) if text else NOTHING_KNOWN
 
 
 def said(text: str) -> str:
