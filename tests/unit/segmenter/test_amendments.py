@@ -104,15 +104,6 @@ def test_change_of_an_unknown_message_is_handed_on() -> None:
     assert [event.message_id for event in amendments(outcome.outgoing)] == ["x", "x", None]
 
 
-@pytest.mark.parametrize("record", [edit("a", content="x"), delete("a"), delete_conversation()])
-def test_another_tenants_change_is_dead_lettered(record) -> None:
-    chat = Chat()
-    chat.process([say("a", tenant_id="t1")])
-    outcome = chat.process([record])
-    assert outcome.dead_letters == {"tenant_mismatch": 1}
-    assert [ids(episode) for episode in chat.hear(flush(tenant_id="t1"))] == ["a"]
-
-
 def test_repeats_and_edits_after_a_deletion_change_nothing() -> None:
     chat = Chat()
     chat.process(says("a", "b"))

@@ -1,50 +1,146 @@
-"""A record that fails counts as done once its dead letter is sent, not before."""
+"""The summarizer's agent: records that fail, what is counted, and what it imports."""
 
-from dataclasses import dataclass, field
+import asyncio
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
-from afterword.schemas import Quality
-from afterword.streams.errors import AnswerInvalid
+import pytest
+from aiokafka.errors import InvalidTimestampError
+
+from afterword.schemas import EpisodeClosed, Quality
+from afterword.schemas.dead_letters import read_dead_letter
+from afterword.streams.errors import AnswerInvalid, StateUnreadable
 from afterword.streams.settings import Kafka
-from afterword.streams.summarizer.agent import Outputs
+from afterword.streams.stores.episodes import Cause
+from afterword.streams.summarizer.agent import Outputs, RecordHandler
 from afterword.streams.telemetry import Metrics
 from faust_eos.batch import Batch, bound
+from faust_eos.errors import EverythingFails, OutputRefused
+from faust_eos.failures import Breaker
 from faust_eos.output import Output
-from tests.samples import a_summary
+from tests.samples import a_closed_episode, a_summary
 from tests.summarizer_world import a_handler
 
+SECRET = "the contents of a message"
 
-@dataclass
-class DeadLetterTopic:
-    taken: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
+
+class Reconciler:
+    """Fails on episodes of chosen conversations, so many times each."""
+
+    def __init__(self, fails: dict[str, int], error: Exception | None = None) -> None:
+        self.fails = fails
+        self.error = error or KeyError(SECRET)
+        self.processed: list[str] = []
+
+    async def handle(self, episode: EpisodeClosed, _: Cause) -> None:
+        await asyncio.sleep(0)
+        if self.fails.get(episode.conversation_id, 0) > 0:
+            self.fails[episode.conversation_id] -= 1
+            raise self.error
+        self.processed.append(episode.conversation_id)
+
+
+class Queue:
+    """Takes dead letters."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
 
     def send(self, letter: Output) -> None:
-        self.taken.append((letter.key, letter.value))
+        fields = {"topic": letter.topic, "key": letter.key, "value": letter.value, "headers": letter.headers}
+        record: Any = SimpleNamespace(**fields, partition=0, offset=0, timestamp=0)
+        self.taken.append(read_dead_letter(record))
 
 
-@dataclass
 class Event:
-    """One record, and what had been taken when it was acknowledged."""
-
-    value: Any
-    dead_letters: DeadLetterTopic
-    acknowledged: list[int] = field(default_factory=list)
+    def __init__(self, name: str, value: bytes | None = None) -> None:
+        episode = a_closed_episode(1, conversation_id=name)
+        self.value = SimpleNamespace(
+            topic="episode.closed",
+            partition=0,
+            offset=7,
+            key=name.encode(),
+            value=value or episode.to_json(),
+            headers=[],
+            timestamp=0,
+        )
+        self.done = False
 
     def ack(self) -> None:
-        self.acknowledged.append(len(self.dead_letters.taken))
+        self.done = True
+
+
+def handler_of(reconciler: Any, queue: Any, **given: Any) -> RecordHandler:
+    return a_handler(reconciler, queue.send, **given)
+
+
+async def handled(handler: RecordHandler, *names: str) -> list[Event]:
+    """Handle all events at once, as the lanes do."""
+    events = [Event(name) for name in names]
+    async with asyncio.TaskGroup() as group:
+        for event in events:
+            group.create_task(handler.handle(event))
+    return events
+
+
+async def test_episode_that_keeps_failing_is_dead_lettered_alone() -> None:
+    reconciler, queue, metrics = Reconciler({"bad": 100}), Queue(), Metrics("summarizer", "1.2.3")
+    events = await handled(handler_of(reconciler, queue, metrics=metrics), "a", "bad", "b")
+    assert all(event.done for event in events)
+    assert sorted(reconciler.processed) == ["a", "b"]
+    assert 100 - reconciler.fails["bad"] == 4
+    [letter] = queue.taken
+    assert (letter.error_type, letter.stage, letter.origin) == ("unforeseen", "summarizer", ("episode.closed", 0, 7))
+    assert letter.problem.startswith("KeyError at afterword.streams.summarizer.agent:")
+    assert SECRET not in repr(letter.headers) + letter.problem
+    labels = {"stage": "summarizer", "error_type": "unforeseen"}
+    assert metrics.registry.get_sample_value("afterword_dead_letters_total", labels) == 1
+
+
+async def test_dead_letter_names_a_refused_announcements_topic() -> None:
+    queue = Queue()
+    refused = OutputRefused("summary.created", InvalidTimestampError())
+    queue.send(handler_of(Reconciler({}), queue).dead_letter(Event("bad").value, refused))
+    [letter] = queue.taken
+    assert (letter.error_type, letter.origin) == ("unforeseen", ("episode.closed", 0, 7))
+    assert letter.problem == "topic summary.created refuses a record with InvalidTimestampError (32)"
+
+
+async def test_episode_that_fails_for_a_while_is_summarized() -> None:
+    reconciler, queue = Reconciler({"bad": 3}), Queue()
+    await handled(handler_of(reconciler, queue), "bad")
+    assert reconciler.processed == ["bad"]
+    assert not queue.taken
+
+
+async def test_failure_on_every_episode_stops_without_dead_letters() -> None:
+    names = [f"c{n}" for n in range(20)]
+    reconciler, queue = Reconciler(dict.fromkeys(names, 100)), Queue()
+    with pytest.raises(ExceptionGroup) as stopped:
+        await handled(handler_of(reconciler, queue, breaker=Breaker(failures=20)), *names)
+    assert all(isinstance(error, EverythingFails) for error in stopped.value.exceptions)
+    assert SECRET not in str(stopped.value.exceptions[0])
+    assert not queue.taken
+
+
+@pytest.mark.parametrize(
+    "error", [StateUnreadable(problem="a later release"), EverythingFails(where="", number=1, failure="")]
+)
+async def test_deliberate_stop_is_immediate(error: Exception) -> None:
+    reconciler, queue = Reconciler({"a": 100}, error), Queue()
+    event = Event("a")
+    with pytest.raises(type(error)):
+        await handler_of(reconciler, queue).handle(event)
+    assert (reconciler.fails["a"], event.done, queue.taken) == (99, False, [])
 
 
 async def test_invalid_record_is_done_after_its_dead_letter() -> None:
-    dead_letters = DeadLetterTopic()
-    record = SimpleNamespace(
-        topic="episode.closed", partition=0, offset=7, key=b"c1", value=b"not JSON", headers=[], timestamp=0
-    )
-    event = Event(record, dead_letters)
-    reconciler: Any = SimpleNamespace(handle=None)  # what cannot be decoded does not come so far
-    await a_handler(reconciler, dead_letters.send).handle(event)
-    assert dead_letters.taken == [(b"c1", b"not JSON")]
-    assert event.acknowledged == [1]
+    event, taken = Event("c1", b"not JSON"), list[Any]()
+    queue = SimpleNamespace(send=lambda letter: taken.append((letter.value, event.done)))
+    await handler_of(SimpleNamespace(handle=None), queue).handle(event)  # what cannot be decoded does not come so far
+    assert (taken, event.done) == ([(b"not JSON", False)], True)
 
 
 async def test_summaries_are_counted_by_source_and_reason() -> None:
@@ -57,3 +153,13 @@ async def test_summaries_are_counted_by_source_and_reason() -> None:
     value = metrics.registry.get_sample_value
     assert value("afterword_summaries_total", {"source": "llm", "reason": ""}) == 1
     assert value("afterword_summaries_total", {"source": "fallback", "reason": invalid}) == 1
+
+
+OF_OTHERS = {"rocksdict", "phonenumbers", "stdnum", "afterword.streams.segmenter.agent"}
+"""What the state of a segmenter and redaction need."""
+
+
+def test_summarizer_imports_nothing_of_other_workers() -> None:
+    loaded = "import sys, afterword.streams.summarizer.agent; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert OF_OTHERS.isdisjoint(done.stdout.split())
