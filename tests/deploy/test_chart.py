@@ -13,10 +13,12 @@ import yaml
 from afterword.operating.topics import wanted_topics
 from afterword.streams.settings import Kafka, Settings
 from tests.deploy.helm import HELMS, KUBERNETES, Helm, Resource
+from tests.deploy.registry import registry
 from tests.deploy.wiring import Release
 from tests.promql import exported, of_the_dashboard, problems
+from tools.release import ROOT, build_chart, version_of
 
-CHART = Path(__file__).parents[2] / "helm" / "afterword"
+CHART = ROOT / "helm" / "afterword"
 SECRETS = {
     "AFTERWORD_SERVE__JWT_JWKS_URL": "https://login.example/keys",
     "AFTERWORD_KAFKA__OAUTH_TOKEN_ENDPOINT": "https://login.example/token",
@@ -197,3 +199,14 @@ def test_prometheus_accepts_every_dashboard_query(helm: Helm, tmp_path: Path) ->
     file = tmp_path / "asked.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
     helm.promtool("check", "rules", file)
+
+
+@pytest.mark.parametrize("folder", HELMS)
+def test_released_chart_is_pushed_to_a_registry_and_rendered(helm: Helm, folder: str, tmp_path: Path) -> None:
+    one = replace(helm, folder=folder)
+    package = build_chart(ROOT, tmp_path, 1_700_000_000)
+    with registry(helm.prefix / "bin" / "crane") as address:
+        one.run("push", package, f"oci://{address}/charts", "--plain-http")
+        there = (f"oci://{address}/charts/afterword", "--version", version_of(ROOT), "--plain-http")
+        fetched = one.run("template", "memory", *there, "--namespace", "chat", "--kube-version", KUBERNETES[0])
+    assert fetched == one.template()

@@ -83,14 +83,18 @@ class Assignment:
     paused = False
 
 
+def fetched(batches: bytes, value_of: Any = None) -> tuple[FetchResult, Assignment]:
+    tp, assignment = TopicPartition("t", 0), Assignment()
+    partition = PartitionRecords(tp, GuardedRecords(batches), [], 100, None, value_of, True, READ_UNCOMMITTED)
+    return FetchResult(tp, assignment=assignment, partition_records=partition, backoff=0), assignment
+
+
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_batch_that_inflates_comes_in_pieces(codec: str) -> None:
     made = [(b"key", bytes([number % 250]) * 600_000, []) for number in range(100)]
     batches = batch(made, codec)
     assert len(batches) < 1_000_000
-    tp, assignment = TopicPartition("t", 0), Assignment()
-    partition = PartitionRecords(tp, GuardedRecords(batches), [], 100, None, None, True, READ_UNCOMMITTED)
-    result = FetchResult(tp, assignment=assignment, partition_records=partition, backoff=0)
+    result, assignment = fetched(batches)
     pieces = []
     while piece := next_records(result, 1000):
         pieces.append(piece)
@@ -108,10 +112,7 @@ def test_call_reads_no_longer_than_a_turn() -> None:
             pass
         return value
 
-    tp, assignment = TopicPartition("t", 0), Assignment()
-    batches = GuardedRecords(batch([(b"key", b"%d" % number, []) for number in range(6)], "none"))
-    partition = PartitionRecords(tp, batches, [], 100, None, slow, True, READ_UNCOMMITTED)
-    result = FetchResult(tp, assignment=assignment, partition_records=partition, backoff=0)
+    result, _ = fetched(batch([(b"key", b"%d" % number, []) for number in range(6)], "none"), slow)
     pieces = []
     while piece := next_records(result, 1000):
         pieces.append([one.value for one in piece])

@@ -61,10 +61,6 @@ def test_impossible_combination_is_named(given: dict[str, str], said: str) -> No
     assert "canary" not in error["msg"]
 
 
-def test_default_settings_give_a_plain_connection() -> None:
-    assert security(Kafka()) == {"security_protocol": "PLAINTEXT"}
-
-
 def test_password_becomes_arguments_with_certificate_checks(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     kafka = Kafka.model_validate({"security_protocol": "SASL_SSL", **SCRAM, "ssl_ca_file": authority.file})
@@ -81,6 +77,7 @@ def test_password_becomes_arguments_with_certificate_checks(tmp_path: Path) -> N
 
 
 def test_client_secret_becomes_a_token_provider() -> None:
+    assert security(Kafka()) == {"security_protocol": "PLAINTEXT"}
     arguments = security(Kafka.model_validate({"security_protocol": "SASL_PLAINTEXT", **TOKEN}))
     assert isinstance(arguments.pop("sasl_oauth_token_provider"), RenewedTokens)
     assert arguments == {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}

@@ -26,9 +26,12 @@ asyncio.run(main())
 """
 
 
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+
 def test_retry_is_one_warning_with_stage_and_error_type() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    [line] = map(json.loads, run(PROGRAM).stderr.splitlines())
     assert line.pop("timestamp")
     assert line.pop("wait_seconds") <= 0.1
     assert line == {
@@ -64,8 +67,7 @@ asyncio.run(steps.retry_until_success("find", step))
 
 
 def test_waiting_step_is_logged_once() -> None:
-    done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, check=True)
-    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    [line] = map(json.loads, run(WAITING).stderr.splitlines())
     assert (line["event"], line["stage"], line["error_type"]) == ("step_failed", "find", "store_unavailable")
 
 
@@ -87,7 +89,7 @@ except ValueError:
 
 
 def test_id_on_a_console_forges_no_line_or_command() -> None:
-    done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True, check=True)
+    done = run(HOSTILE)
     assert "\x1b[2J" not in done.stderr
     assert not set(done.stderr) & {"\x9b", "\u202e"}
     plain = re.sub(r"\x1b\[\d*m", "", done.stderr)
@@ -118,7 +120,7 @@ asyncio.run(main())
 
 
 def test_delivery_error_is_logged_once_by_its_sender() -> None:
-    done = subprocess.run([sys.executable, "-c", UNREAD], capture_output=True, text=True, check=True)
+    done = run(UNREAD)
     assert done.stdout.startswith("ProducerFenced")
-    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    [line] = map(json.loads, done.stderr.splitlines())
     assert "ValueError: ours" in line["exception"]

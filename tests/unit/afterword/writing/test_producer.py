@@ -176,7 +176,9 @@ async def test_nothing_is_sent_after_a_failure() -> None:
     assert len(broker.records) == 1
 
 
-def test_message_becomes_a_valid_record() -> None:
+def test_message_and_flush_become_valid_records() -> None:
+    flush = ConversationFlush(conversation_id="c", agent_id="a")
+    assert decode_input(b"c", to_record(flush, NOW).value, to_record(flush, NOW).headers, 0) == flush
     message = MessageCreated(id="1", conversation_id="ü", user_id="u", role="user", content="Hello", sent_at=NOW)
     record = to_record(message, NOW, "crm")
     assert decode_input("ü".encode(), record.value, record.headers, 0) == message
@@ -188,13 +190,6 @@ def test_message_becomes_a_valid_record() -> None:
         "ce_time": b"2026-03-01T00:00:00.000Z",
         "content-type": b"application/json",
     }
-
-
-def test_flush_becomes_a_valid_record() -> None:
-    flushed = ConversationFlush(conversation_id="c", agent_id="a")
-    record = to_record(flushed, NOW)
-    assert decode_input(b"c", record.value, record.headers, 0) == flushed
-    assert dict(record.headers)["ce_type"] == b"conversation.flush"
 
 
 async def test_settings_say_where_and_how_to_connect() -> None:

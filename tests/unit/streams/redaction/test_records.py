@@ -33,8 +33,7 @@ def redaction() -> RecordRedaction:
 
 
 def test_incoming_messages_are_redacted_only_everywhere() -> None:
-    assert Redaction(where="off").of_records() is None
-    assert Redaction(where="llm").of_records() is None
+    assert Redaction(where="off").of_records() is Redaction(where="llm").of_records() is None
 
 
 def test_all_texts_of_a_message_are_redacted(redaction: RecordRedaction) -> None:
@@ -128,16 +127,14 @@ def test_bytes_without_entities_stay_unchanged(redacted: Callable[..., Sent]) ->
     assert redacted(None).value is None
 
 
-@pytest.mark.parametrize("value", [NEEDLE.encode(), b'{"content": "' + NEEDLE.encode(), b"[" * 100 + b"]" * 100])
+@pytest.mark.parametrize(
+    "value", [NEEDLE.encode(), b'{"content": "' + NEEDLE.encode(), b"[" * 100 + b"]" * 100, b"x" * 1_000_000]
+)
 def test_unreadable_value_is_omitted_and_described(redacted: Callable[..., Sent], value: bytes) -> None:
     written = redacted(value)
     assert written.value is None
     said = dict(written.headers)
     assert said[DEAD_LETTER_PREFIX + "value_bytes"] == str(len(value)).encode()
+    assert len(written.headers) == len(said)
     assert len(said[DEAD_LETTER_PREFIX + "value_sha256"]) == 64
     assert read_dead_letter(written).truncated
-
-
-def test_digest_of_an_oversized_value_covers_all_of_it(redacted: Callable[..., Sent]) -> None:
-    said = redacted(b"x" * 1_000_000).headers
-    assert [text for name, text in said if name == DEAD_LETTER_PREFIX + "value_bytes"] == [b"1000000"]
