@@ -153,13 +153,11 @@ async def test_signed_token_is_used_for_most_of_its_life(clock: Clock) -> None:
     clock.now += 0.81 * 900
     assert await tokens.token() == "token2"
 
-
-async def test_missing_credentials_are_retried() -> None:
-    async def sign() -> tuple[str, float]:
+    async def fail() -> tuple[str, float]:
         raise NoToken("NoCredentialsError")
 
     with pytest.raises(KafkaError, match="NoCredentialsError"):
-        await RenewedTokens("AWS", sign).token()
+        await RenewedTokens("AWS", fail).token()
 
 
 async def test_token_file_replaces_an_endpoint(tmp_path: Path) -> None:

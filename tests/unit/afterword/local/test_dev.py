@@ -99,20 +99,17 @@ def a_story() -> Story:
     return Story(Screen(), keep_serving=False)
 
 
-def test_demo_leaves_files_only_after_a_failure() -> None:
+def test_demo_leaves_files_only_after_a_failure(tmp_path: Path) -> None:
     with temporary_directory(a_story()) as directory:
         (directory / "logs").mkdir()
     assert not directory.exists()
+    story = a_story()
+    with temporary_directory(story, tmp_path) as directory:
+        story.failed("segmenter", f"exited with code 1; see {directory}/logs/segmenter.log")
+    assert directory.exists()
 
 
 def test_logs_named_by_a_demos_error_exist_afterwards(tmp_path: Path) -> None:
     with pytest.raises(LogsAreIn), temporary_directory(a_story(), tmp_path) as directory:
         raise LogsAreIn(logs=directory / "logs")
-    assert directory.exists()
-
-
-def test_log_of_a_worker_that_ended_exists_afterwards(tmp_path: Path) -> None:
-    story = a_story()
-    with temporary_directory(story, tmp_path) as directory:
-        story.failed("segmenter", f"exited with code 1; see {directory}/logs/segmenter.log")
     assert directory.exists()

@@ -4,11 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterword.operating.topics import (
-    Topic,
-    compare_topic,
-    wanted_topics,
-)
+from afterword.operating.topics import Topic, compare_topic, wanted_topics
 from afterword.streams.settings import DAY_MS, Settings
 from faust_eos.options import Options
 

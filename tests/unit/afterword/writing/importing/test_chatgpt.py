@@ -86,11 +86,8 @@ def test_uploaded_files_leave_their_names_once():
     files = [{"name": "plan.pdf", "mime_type": "application/pdf"}, {"name": "map.png", "mime_type": "image/png"}]
     parts = [{"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"}, "What is it?"]
     picture = {"content_type": "multimodal_text", "parts": parts}
-    sent = [
-        said("user", content=picture, metadata={"attachments": files}),
-        said("user", metadata={"attachments": files}),
-    ]
-    found = [message.content for message in messages_of(read(chain(*sent)))]
+    given = {"metadata": {"attachments": files}}
+    found = [m.content for m in messages_of(read(chain(said("user", content=picture, **given), said("user", **given))))]
     assert found == ["[image]\nWhat is it?\n[file: plan.pdf]", "[file: plan.pdf]"]
 
 
@@ -111,15 +108,6 @@ def test_tool_result_within_an_answer_belongs_to_the_tool():
         ("m1", "assistant", "", ("weather",)),
         ("m1.2", "tool", "Snow.", ()),
         ("m1.3", "assistant", "It snows.", ()),
-    ]
-
-
-def test_system_messages_are_archived_but_not_summarized():
-    assert [
-        m.skip_summarization for m in messages_of(read(chain(said("system", "Be brief."), said("user", "Hi"))))
-    ] == [
-        True,
-        False,
     ]
 
 
@@ -154,6 +142,7 @@ def test_message_without_text_is_omitted(empty):
             "Lakes\nHm.",
         ),
         (said("tool", content={"content_type": "sonic_webpage", "title": "Lakes", "text": "Como"}), "tool", "Como"),
+        (said("system", "Be brief."), "system", "Be brief."),
     ],
 )
 def test_unspoken_content_is_archived_but_not_summarized(unsaid, role, content):
@@ -219,12 +208,8 @@ def test_conversation_without_current_message_ends_at_its_newest_leaf(current):
 
 @pytest.mark.parametrize(
     "flag",
-    [
-        {"is_do_not_remember": True},
-        {"is_temporary_chat": True},
-        {"memory_scope": "disabled"},
-        {"memory_scope": "project_disabled"},
-    ],
+    [{"is_do_not_remember": True}, {"is_temporary_chat": True}]
+    + [{"memory_scope": scope} for scope in ("disabled", "project_disabled")],
 )
 def test_conversation_excluded_from_memory_is_left_out(flag):
     private = chain(said("user", "My hint is the pier."), said("assistant", "Right."), **flag)
