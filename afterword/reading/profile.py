@@ -15,7 +15,7 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword_text.fences import INDENTATION, quotation
 from afterword_text.language import VOCABULARY
-from afterword_text.statements import PHRASES
+from afterword_text.phrases import PHRASES
 from afterword_text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
 from afterword_text.tokens import count_tokens
 from afterword_text.visible import without_hidden

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from afterword_text.extractive.ranking import is_question
 from afterword_text.language import VOCABULARY, word_set
 from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
+from afterword_text.phrases import PHRASES, pattern_of, with_pieces
 from afterword_text.sentences import ELLIPSIS, sentences_of
 from afterword_text.subjects import subject_of
 from afterword_text.word_model import is_place, probabilities
@@ -72,33 +73,14 @@ class Rule(NamedTuple):
     pattern: regex.Pattern[str]
 
 
-def _with_pieces(pattern: str) -> str:
-    """Replace the names of pieces in braces; pieces may consist of others."""
-    pieces = VOCABULARY["first_person"]["pieces"]
-    return re.sub(r"\{([a-z_]+)\}", lambda match: _with_pieces(pieces[match[1]].replace("\n", "")), pattern)
-
-
 def _rules(name: str) -> Iterator[Rule]:
     for line in re.sub(r"\n +", "", VOCABULARY["first_person"][name]).splitlines():
         if not line.startswith("#"):
             kind, attribute, pattern = line.split(None, 2)
             status: FactStatus = "implied" if attribute.endswith("~") else "stated"
             named = attribute.rstrip("~")
-            compiled = regex.compile(_with_pieces(pattern), regex.IGNORECASE)
+            compiled = regex.compile(with_pieces(pattern), regex.IGNORECASE)
             yield Rule(cast("FactKind", kind), None if named == "-" else named, status, compiled)
-
-
-def _pattern(name: str) -> str:
-    return _with_pieces(VOCABULARY["first_person"][name].replace("\n", ""))
-
-
-class _Phrases:
-    """The patterns of `[first_person]` in the vocabulary, by name. They ignore the case."""
-
-    def __getattr__(self, name: str) -> re.Pattern[str]:
-        compiled = re.compile(_pattern(name), re.IGNORECASE)
-        setattr(self, name, compiled)
-        return compiled
 
 
 def _in_small_letters(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -126,26 +108,25 @@ class _Caseless:
         return self.exact.search(text) if any(pattern.search(small) for pattern in self._small) else None
 
 
-PHRASES = _Phrases()
 RULES = tuple(_rules("rules"))
 ANYWHERE = tuple(_rules("anywhere"))
 """Rules for what a sentence takes for granted, even a question."""
 _ANY_RULE, _ANY_ANYWHERE = (_in_small_letters(rule.pattern.pattern for rule in rules) for rules in (RULES, ANYWHERE))
 _COMMA = re.compile(r",(?!\d)")
-_HYPOTHETICAL = _Caseless(_pattern("hypothetical"))
-_REPORTED = _Caseless(_pattern("reported"))
-_IRONY = _Caseless(_pattern("irony"))
-_ENDING = _Caseless(_pattern("ending"))
+_HYPOTHETICAL = _Caseless(pattern_of("hypothetical"))
+_REPORTED = _Caseless(pattern_of("reported"))
+_IRONY = _Caseless(pattern_of("irony"))
+_ENDING = _Caseless(pattern_of("ending"))
 _OUTCOMES = ["".join(one["ends"].split("\n")) for one in VOCABULARY["first_person"]["outcomes"]]
-_ALSO_ENDS = _Caseless(_pattern("also_ends"), *_OUTCOMES)
-_ONLY_ENDS = _Caseless(_pattern("only_ends"))
-_ONESELF = _Caseless(_pattern("oneself"))
-_FRAME = _Caseless(_pattern("frame"))
-_FRAME_ENDS = _Caseless(_pattern("frame_ends"))
-_ACCEPTED = _Caseless(_pattern("frame_ends"), _pattern("task_ends"))
+_ALSO_ENDS = _Caseless(pattern_of("also_ends"), *_OUTCOMES)
+_ONLY_ENDS = _Caseless(pattern_of("only_ends"))
+_ONESELF = _Caseless(pattern_of("oneself"))
+_FRAME = _Caseless(pattern_of("frame"))
+_FRAME_ENDS = _Caseless(pattern_of("frame_ends"))
+_ACCEPTED = _Caseless(pattern_of("frame_ends"), pattern_of("task_ends"))
 PERSISTENT_FRAMES = (
-    (_Caseless(_pattern("persistent_frame")), _FRAME_ENDS),
-    (_Caseless(_pattern("task_frame")), _ACCEPTED),
+    (_Caseless(pattern_of("persistent_frame")), _FRAME_ENDS),
+    (_Caseless(pattern_of("task_frame")), _ACCEPTED),
 )
 """What begins a frame that goes on in later messages, and what ends it there."""
 _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
