@@ -13,7 +13,6 @@ def override(message_id: str, given: object, **fields: object):
     return say(message_id, metadata={"afterword": given}, **fields)
 
 
-UNSET = {}, {"afterword": None}, {"other": {"trigger": 9}}
 CONDITIONS = {"trigger": {"all": [{"turns": 2}, {"text_bytes": 4}]}}
 
 
@@ -29,7 +28,6 @@ class TestTheyHold:
                 [override("a", {"auto_summarize": False}), *says("b", "c"), override("d", {})],
                 ["a b c d"],
             ),
-            *(({}, [override("a", {"trigger": 3}), *says("b", "c", metadata=unset)], ["a b c"]) for unset in UNSET),
         ],
     )
     def test_overrides_apply_until_others_replace_them(self, changed, talk, found):
@@ -39,12 +37,6 @@ class TestTheyHold:
         chat = Chat()
         assert closed(chat.hear(override("a", {"trigger": 1}))) == [("a", "trigger")]
         assert chat.hear(say("a", conversation_id="other")) == []
-
-    def test_overrides_survive_a_restart(self):
-        chat = Chat()
-        chat.hear(override("a", {"trigger": 2}))
-        again = Chat(chat.limits, dict(chat.conversations), dict(chat.messages), offset=1)
-        assert closed(again.hear(say("b"))) == [("a b", "trigger")]
 
     def test_overrides_may_set_sizes_and_silence(self):
         chat = Chat()

@@ -41,10 +41,7 @@ class Clock:
 
 
 def budgeted_by(
-    provider: ScriptedProvider,
-    budgets: MemoryBudgets,
-    budget: Budget,
-    clock: Callable[[], datetime],
+    provider: ScriptedProvider, budgets: MemoryBudgets, budget: Budget, clock: Callable[[], datetime]
 ) -> Summarizer:
     return Summarizer(provider, budget=TokenBudget(budget, budgets, clock))
 
@@ -144,22 +141,22 @@ def test_longer_request_is_estimated_higher() -> None:
 
 
 class Away(MemoryBudgets):
-    async def take(self, *_: Any) -> bool:
+    """Its counters are away for one kind of call."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        setattr(self, call, self._fail)
+
+    async def _fail(self, *_: Any) -> Any:
         raise StoreUnavailable(store="mongodb", problem="x")
 
 
-async def test_unreachable_counters_limit_nothing() -> None:
-    budgeted = budgeted_by(ScriptedProvider(), Away(), Budget(tokens_per_hour=1), lambda: NOON)
+@pytest.mark.parametrize("call", ["take", "correct"])
+async def test_unreachable_counters_limit_and_lose_nothing(call: str) -> None:
+    budget = Budget(tokens_per_hour=1 if call == "take" else 10_000)
     with capture_logs() as logs:
-        assert (await budgeted.summarize_without_fallback(a_request())).quality.source == "llm"
+        summary = await budgeted_by(ScriptedProvider(), Away(call), budget, Clock()).summarize_without_fallback(
+            a_request()
+        )
+    assert summary.quality.source == "llm"
     assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("budget", "store_unavailable")]
-
-
-async def test_counters_lost_meanwhile_lose_no_summary() -> None:
-    class Lost(MemoryBudgets):
-        async def correct(self, key: str, amount: int) -> None:
-            raise StoreUnavailable(store="mongodb", problem="x")
-
-    budgeted = budgeted_by(ScriptedProvider(), Lost(), Budget(tokens_per_hour=10_000), lambda: NOON)
-    with capture_logs():
-        assert (await budgeted.summarize_without_fallback(a_request())).quality.source == "llm"

@@ -222,10 +222,13 @@ async def test_two_models_ask_once_each_about_a_refused_prompt() -> None:
         assert sum([await world.after(60) for _ in range(5)]) == UNUSABLE_ANSWERS
 
 
-async def test_zero_attempts_keep_fallbacks() -> None:
-    world = Deployment(Retry(attempts=0))
+@pytest.mark.parametrize("attempts", [0, 5], ids=["no attempts", "no LLM"])
+async def test_fallback_that_nothing_can_replace_stays(attempts: int) -> None:
+    world = Deployment(Retry(attempts=attempts))
     world.provider.script.append(AWAY)
-    await world.close(CLOSED[0])
+    provider = ExtractiveProvider() if attempts else world.provider
+    await world.run(CLOSED[:1], **world.fields() | {"summarizer": Summarizer(provider)})
+    assert world.episodes.episodes["c1:1"].due_at is None
     assert await world.after(10**6) == 0
 
 
@@ -238,13 +241,6 @@ async def test_marked_summary_is_redone_once() -> None:
     found = [world.episodes.episodes[name] for name in ("c1:1", "c1:2")]
     assert [(one.summary.revision, one.due_at) for one in found] == [(2, None), (1, None)]
     assert await world.after(3600) == 0
-
-
-async def test_nothing_is_redone_without_an_llm() -> None:
-    world = Deployment()
-    await world.run(CLOSED[:1], summarizer=Summarizer(ExtractiveProvider()))
-    assert world.episodes.episodes["c1:1"].due_at is None
-    assert await world.after(10**6) == 0
 
 
 async def test_two_timers_make_one_revision() -> None:

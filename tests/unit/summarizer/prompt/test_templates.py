@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,12 +30,6 @@ GERMAN: tuple[Turn, ...] = (
 )
 
 
-def user_prompt(template: str, *turns: Turn, previous: str = "", **fields: object) -> str:
-    episode = an_episode_of(*(turns or ENGLISH), overlap=an_episode_of(("user", "What was before.")).messages)
-    custom = Template("episodic", template, custom=True)
-    return json_prompt(SummaryRequest(episode, previous, 800, **fields), template=custom)[1]["content"]  # type: ignore[arg-type]  # any
-
-
 @pytest.mark.parametrize("preset", TEMPLATES.values(), ids=TEMPLATES.keys())
 def test_preset_is_a_template_a_user_could_write(preset: Template) -> None:
     check_template(preset.text)
@@ -56,31 +51,28 @@ def test_plain_preset_asks_for_three_to_five_sentences() -> None:
     assert "no JSON" in asked
 
 
-def test_every_placeholder_is_filled() -> None:
-    text = "{language}/{max_sentences}/{previous_summary}/{overlap}/{conversation_text}"
-    told = user_prompt(text, *GERMAN, previous="Ada moved.")
-    assert told.startswith("German/8/-----")
-    assert all(said in told for said in ("Ada moved.", "What was before.", "letzter Woche"))
-
-
-def test_literal_braces_stay() -> None:
-    assert user_prompt('{{"a"}} {conversation_text}').startswith('{"a"} -----')
-
-
-def test_unknown_language_is_the_conversations() -> None:
-    assert user_prompt("{language} {conversation_text}", ("user", "4711")).startswith(
-        "the language of the conversation"
-    )
-
-
-def test_data_without_a_placeholder_is_omitted() -> None:
-    assert "What was before." not in user_prompt("{conversation_text}")
-
-
-def test_previous_summary_is_always_shown_for_a_rolling_one() -> None:
-    assert "Ada moved." in user_prompt("{conversation_text}", previous="Ada moved.")
-    without = user_prompt("{conversation_text}", previous="Ada moved.", wants_rolling=False)
-    assert "Ada moved." not in without
+@pytest.mark.parametrize(
+    ("template", "turns", "fields", "shown", "missing"),
+    [
+        (
+            "{language}/{max_sentences}/{previous_summary}/{overlap}/{conversation_text}", GERMAN, {},
+            ("German/8/-----", "Ada moved.", "What was before.", "letzter Woche"), (),
+        ),
+        ('{{"a"}} {conversation_text}', ENGLISH, {}, ('{"a"} -----',), ()),
+        ("{language} {conversation_text}", (("user", "4711"),), {}, ("the language of the conversation",), ()),
+        ("{conversation_text}", ENGLISH, {}, ("Ada moved.",), ("What was before.",)),
+        ("{conversation_text}", ENGLISH, {"wants_rolling": False}, (), ("Ada moved.",)),
+    ],
+    ids=["placeholders", "literal braces", "unknown language", "data without a placeholder", "no rolling summary"],
+)  # fmt: skip
+def test_prompt_shows_what_its_template_asks_for(
+    template: str, turns: tuple[Turn, ...], fields: Any, shown: tuple[str, ...], missing: tuple[str, ...]
+) -> None:
+    episode = an_episode_of(*turns, overlap=an_episode_of(("user", "What was before.")).messages)
+    request = SummaryRequest(episode, "Ada moved.", 800, **fields)
+    told = json_prompt(request, template=Template("episodic", template, custom=True))[1]["content"]
+    assert all(text in told for text in shown)
+    assert not any(text in told for text in missing)
 
 
 def test_template_does_not_change_the_answers_form() -> None:
