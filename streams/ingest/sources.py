@@ -411,7 +411,8 @@ def _ids(fields: Fields, about: Named, names: Sequence[str], made_up: Collection
     for name in names:
         expression: Expression | None = getattr(fields, name)
         value = None if expression is None else expression.find(about)
-        if expression is None or (value is None and not Fields.model_fields[name].is_required()):
+        is_there = value is not None and not (name == "reply_to" and id_of(value) in ("", "0"))  # Protobuf's defaults
+        if expression is None or not (is_there or Fields.model_fields[name].is_required()):
             continue
         text = id_of(value)
         if name != "id" and text in made_up:
