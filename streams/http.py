@@ -41,6 +41,7 @@ PAUSES: Mapping[str, float] = _TABLES["pauses"]
 STATUSES = {int(status): meaning for status, meaning in _TABLES["statuses"].items()}
 NAMES = {name: meaning for meaning, names in _TABLES["names"].items() for name in names.split()}
 TEXTS = {meaning: re.compile(text, re.I | re.S) for meaning, text in _TABLES["texts"].items()}
+REASONS = {meaning: frozenset(words.split()) for meaning, words in _TABLES["reasons"].items()}
 SENTENCES: Mapping[str, str] = _TABLES["sentences"]
 FINAL = {"key", "credit", "model", "forbidden", "lost"}
 """Meanings that concern every request, if a status, code or type says so."""

@@ -118,12 +118,10 @@ def named_by(runtime: Runtime[Any], config: RunnableConfig) -> tuple[str, str, s
         value = configurable.get(field) if value is None else value
         return None if value is None else str(value)
 
-    def required(field: str) -> str:
-        if value := named(field):
-            return value
-        raise ThreadUnnamed(field=field)
-
-    return required("thread_id"), required("user_id"), named("tenant_id")
+    thread_id, user_id = named("thread_id"), named("user_id")
+    if not (thread_id and user_id):
+        raise ThreadUnnamed(field="user_id" if thread_id else "thread_id")
+    return thread_id, user_id, named("tenant_id")
 
 
 class AfterwordStore(BaseStore):

@@ -3,7 +3,7 @@
 import asyncio
 import tomllib
 from array import array
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import as_file, files
 from itertools import islice
@@ -65,7 +65,6 @@ NO_DOWNLOAD = "none: the folder has all files"
 Vector = Sequence[float]
 Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
 VECTORS = TypeAdapter(list[Annotated[list[Coordinate], Field(min_length=1)]])
-Passages = Callable[[Sequence[str]], Awaitable[list[Vector | None]]]
 Floats = NDArray[np.float32]
 
 log = structlog.get_logger(__name__)
@@ -306,10 +305,6 @@ class Background(NamedTuple):
     model: Noise
     """Of the cosines between different background sentences."""
 
-    def judged(self, vector: Vector, passages: Passages) -> QueryVector:
-        cosines = np.einsum("ij,j->i", self.passages, unit(np.asarray(vector)))
-        return QueryVector(vector, _noise(cosines), self.model, passages)
-
 
 class QueryEmbedding:
     """Embeds search queries. The background is embedded once, before the first query."""
@@ -326,18 +321,16 @@ class QueryEmbedding:
                 vector = await self.embedder.query(text)
             async with self._measuring, asyncio.timeout(BACKGROUND_SECONDS):
                 if self._background is None:
-                    self._background = await measured_background(self.embedder)
+                    sentences = await self.embedder.passages(background_sentences())
+                    passages = unit(np.asarray([made for made in sentences if made is not None], np.float32))
+                    cosines = passages @ passages.T
+                    self._background = Background(passages, _noise(cosines[~np.eye(len(cosines), dtype=np.bool_)]))
         except TimeoutError:
             raise StoreUnavailable(store=STORE, problem="it did not answer a query in time") from None
-        return None if vector is None else self._background.judged(vector, self.embedder.passages)
-
-
-async def measured_background(embedder: Embedder) -> Background:
-    """Embed the background sentences. Raises: StoreUnavailable, ConfigurationError."""
-    vectors = [vector for vector in await embedder.passages(background_sentences()) if vector is not None]
-    passages = unit(np.asarray(vectors, np.float32))
-    cosines = passages @ passages.T
-    return Background(passages, _noise(cosines[~np.eye(len(cosines), dtype=np.bool_)]))
+        if vector is None:
+            return None
+        cosines = np.einsum("ij,j->i", self._background.passages, unit(np.asarray(vector)))
+        return QueryVector(vector, _noise(cosines), self._background.model, self.embedder.passages)
 
 
 def _noise(cosines: NDArray[Any]) -> Noise:

@@ -28,7 +28,7 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     ProviderUnavailable,
 )
-from afterword.streams.http import HttpClient, no_answer, reported
+from afterword.streams.http import REASONS, HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
 from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
@@ -53,15 +53,6 @@ T = TypeVar("T")
 STAGE = "summarize"
 MOST_CHARACTERS = 100_000
 """Maximum number of characters of an answer that are read; no model writes more, only a broken server sends more."""
-_COMPLETE = """
-finish reason stop eos token sequence end of turn found complete completed done finished tool call calls use function
-"""
-COMPLETE = frozenset(_COMPLETE.split())
-"""Words of the reasons for which a model finishes its answer: `end_turn`, `FINISH_REASON_STOP`. With any other word,
-the answer counts as cut off."""
-_REFUSING = "filter filtered safety refusal blocklist prohibited sensitive guardrail intervened recitation spii"
-REFUSING = frozenset(_REFUSING.split())
-"""Words of the reasons for which a server declines: `content_filter`, `PROHIBITED_CONTENT`."""
 MOST_TOKENS = 10**9
 """Largest number of tokens in one call that is believed; sums of such numbers fit into 64 bits."""
 OPTIONAL = frozenset(
@@ -182,7 +173,7 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
 def is_complete(reason: object) -> bool:
     """Return whether a model that finished for this reason said everything; None means that no reason is given."""
     words = reason_words(reason)
-    return reason is None or (bool(words) and COMPLETE.issuperset(words))
+    return reason is None or (bool(words) and REASONS["complete"].issuperset(words))
 
 
 def reason_words(reason: object) -> Sequence[str]:
@@ -247,7 +238,7 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     # Anthropic's servers use the second name
     cached_tokens = token_count(cached) or token_count(usage.get("cache_read_input_tokens"))
-    refused = bool(refusal) or not REFUSING.isdisjoint([*reason_words(finished), *reason_words(reason)])
+    refused = bool(refusal) or not REASONS["refusing"].isdisjoint([*reason_words(finished), *reason_words(reason)])
     complete = is_complete(reason)
     return Reply(
         "" if refused else said_in(message, is_complete=complete),
@@ -486,12 +477,10 @@ class LlmClient:
             for field in sorted(question.left_out - self.left_out):
                 try:
                     await self._protocol.chat(replace(question, left_out=question.left_out - {field}))
-                except ProviderUnavailable as error:
+                except ProviderError as error:
                     if isinstance(error, ProviderMisconfigured) or field in error.named:
                         self.left_out |= {field}
                         log.warning("llm_field_left_out", stage=STAGE, field=field, problem=error.problem)
-                except ProviderError:
-                    pass
 
 
 @dataclass
