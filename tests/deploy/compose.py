@@ -24,23 +24,10 @@ class Compose:
     def run(self, *arguments: str) -> str:
         """Run a command and return its output. Raises: AssertionError with its error output."""
         files = [part for file in self.files for part in ("--file", os.fspath(file))]
-        command = [
-            *self.program,
-            "--project-name",
-            self.project,
-            "--env-file",
-            os.fspath(self.env_file),
-            *files,
-            *arguments,
-        ]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            env=os.environ | self.environment | self.variables,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        options = ["--project-name", self.project, "--env-file", os.fspath(self.env_file), *files]
+        command = [*self.program, *options, *arguments]
+        environment = os.environ | self.environment | self.variables
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr[-4000:]}"
         return done.stdout
 

@@ -90,10 +90,8 @@ def topic_of(spec: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def test_setting_of_a_role_restarts_only_that_roles_pods(helm: Helm) -> None:
-    before, after = (
-        checksums(helm.resources()),
-        checksums(helm.resources("--set", "summarizer.settings.llm.timeout_seconds=5")),
-    )
+    given = ((), ("--set", "summarizer.settings.llm.timeout_seconds=5"))
+    before, after = (checksums(helm.resources(*arguments)) for arguments in given)
     assert {name for name in before if before[name] != after[name]} == {"memory-afterword-summarizer"}
 
 
@@ -144,9 +142,8 @@ def test_secret_setting_is_rendered_once(helm: Helm, folder: str) -> None:
 
 
 def test_prometheus_accepts_the_alerts(helm: Helm) -> None:
-    assert "SUCCESS" in helm.promtool(
-        "check", "rules", "--lint=all", "--lint-fatal", CHART / "rules" / "afterword.yaml"
-    )
+    file = CHART / "rules" / "afterword.yaml"
+    assert "SUCCESS" in helm.promtool("check", "rules", "--lint=all", "--lint-fatal", file)
 
 
 def test_alerts_fire_exactly_when_they_should(helm: Helm) -> None:

@@ -14,14 +14,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_chart_and_distributions_share_one_version() -> None:
-    version = version_of(ROOT)
-    assert version_of(ROOT / EMBEDDED) == version
+    version, ours = version_of(ROOT), project_of(ROOT)
+    assert {version_of(ROOT / part) for part in (EMBEDDED, ENGINE, TEXT)} == {version}
     assert f"afterword=={version}" in embedded_project()["dependencies"]
-    assert f"afterword-embedded=={version}" in project_of(ROOT)["optional-dependencies"]["dev"]
-    assert version_of(ROOT / ENGINE) == version
-    assert f"faust-eos=={version}" in project_of(ROOT)["optional-dependencies"]["worker"]
-    assert version_of(ROOT / TEXT) == version
-    assert f"afterword-text=={version}" in project_of(ROOT)["dependencies"]
+    assert f"afterword-embedded=={version}" in ours["optional-dependencies"]["dev"]
+    assert f"faust-eos=={version}" in ours["optional-dependencies"]["worker"]
+    assert f"afterword-text=={version}" in ours["dependencies"]
     chart = yaml.safe_load((ROOT / "helm/afterword/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
     assert f"ARG VERSION={version}" not in (ROOT / "Dockerfile").read_text()

@@ -45,16 +45,10 @@ def test_every_variable_set_by_a_template_exists() -> None:
     assert "AFTERWORD_KAFKA__GROUP_INSTANCE_ID" in named
 
 
-def test_chart_defaults_equal_the_codes_except_for_clusters(
-    values: dict[str, Any],
-) -> None:
+def test_chart_defaults_equal_the_codes_except_for_clusters(values: dict[str, Any]) -> None:
     settings = Settings().model_dump()
-    given = {
-        (section, key): v
-        for section, part in values["settings"].items()
-        if isinstance(part, dict)
-        for key, v in part.items()
-    }
+    sections = {name: part for name, part in values["settings"].items() if isinstance(part, dict)}
+    given = {(name, key): value for name, part in sections.items() for key, value in part.items()}
     differing = {place for place, value in given.items() if settings[place[0]][place[1]] != value}
     assert differing == PRODUCTION | {("qdrant", "url")}
     assert values["settings"]["drain_seconds"] == settings["drain_seconds"]

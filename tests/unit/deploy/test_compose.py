@@ -133,9 +133,7 @@ def test_kafka_gives_each_client_a_reachable_address(services: Mapping[str, Serv
     assert int(listens["OUTSIDE"]) == inner
 
 
-def test_services_wait_for_their_servers_and_topics(
-    ours: Mapping[str, Service],
-) -> None:
+def test_services_wait_for_their_servers_and_topics(ours: Mapping[str, Service]) -> None:
     for name, service in ours.items():
         jobs = {"topics": "service_completed_successfully"} if name != "topics" else {}
         assert required(service) == dict.fromkeys(NEEDED[name], "service_healthy") | jobs, name

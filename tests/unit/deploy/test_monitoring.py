@@ -24,14 +24,9 @@ ASKED = [
 """Every expression, with its place."""
 
 
-@pytest.fixture
-def rules() -> list[Rule]:
-    return ALERTS
-
-
-def test_alerts_and_runbook_sections_match(rules: list[Rule]) -> None:
+def test_alerts_and_runbook_sections_match() -> None:
     sections = set(re.findall(r"^## (Afterword\w+)$", RUNBOOK.read_text(), re.M))
-    assert sections == {rule["alert"] for rule in rules}
+    assert sections == {rule["alert"] for rule in ALERTS}
 
 
 @pytest.mark.parametrize(("where", "expression"), ASKED, ids=[where for where, _ in ASKED])

@@ -20,14 +20,9 @@ END_OF_TIME = datetime.max.replace(tzinfo=NOON.tzinfo)
 
 
 def stored(conversation: str, ordinal: int, **fields: Any) -> StoredEpisode:
-    episode_id = f"{conversation}:{ordinal}"
-    given = {
-        "conversation_id": conversation,
-        "episode_id": episode_id,
-        "event_id": f"{episode_id}:1",
-        "tenant_id": None,
-    }
-    return a_stored_episode(ordinal, **given | {"model": "old", "prompt_version": "episodic-1"} | fields)
+    name = f"{conversation}:{ordinal}"
+    names = {"conversation_id": conversation, "episode_id": name, "event_id": f"{name}:1", "tenant_id": None}
+    return a_stored_episode(ordinal, **names | {"model": "old", "prompt_version": "episodic-1"} | fields)
 
 
 def world(*episodes: StoredEpisode) -> MemoryEpisodes:
@@ -39,7 +34,6 @@ def world(*episodes: StoredEpisode) -> MemoryEpisodes:
 
 async def marked(
     episodes: MemoryEpisodes,
-    *,
     since: datetime | None = None,
     conversation_id: str | None = None,
     limit: int | None = None,

@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from afterword.schemas import SummaryDeleted
 from afterword.streams.webhooks.endpoint import signed_headers, webhook_body, webhook_id
 from tests.doubles.receiver import SECRET
-from tests.samples import a_summary
+from tests.samples import a_summary, a_tombstone
 
 OTHER = "whsec_" + "b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcm90"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_body_has_type_time_and_event() -> None:
@@ -26,15 +24,7 @@ def test_body_has_type_time_and_event() -> None:
 
 
 def test_deletion_has_its_own_type() -> None:
-    deleted = SummaryDeleted(
-        event_id="c:1:2",
-        episode_id="c:1",
-        revision=2,
-        reason="deleted",
-        conversation_id="c",
-        ordinal=1,
-        deleted_at=NOW,
-    )
+    deleted = a_tombstone(1, 2).event
     assert orjson.loads(webhook_body(deleted))["type"] == "summary.deleted"
 
 

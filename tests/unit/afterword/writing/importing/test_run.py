@@ -70,10 +70,7 @@ async def archive(log: Log, into: MemoryMessages) -> None:
 
 
 async def sent(
-    log: Log,
-    outcomes: list[ImportOutcome],
-    archived: MemoryMessages | None,
-    rejected: list[Rejected],
+    log: Log, outcomes: list[ImportOutcome], archived: MemoryMessages | None, rejected: list[Rejected]
 ) -> ImportCounts:
     importing = Import(lambda _: None, rejected.append, archived)
     await send_at_rate(log, importing.events(iter(outcomes)))
