@@ -9,30 +9,20 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from afterword.operating.person import TheirDeadLetters, person_of
-from afterword.operating.receipt import NEVER, Receipt, Records, TopicDate, left_in_stores
+from afterword.operating.receipt import NEVER, Records, TopicDate, left_in_stores
 from afterword.schemas.dead_letters import dead_letter
 from tests.doubles.index import MemoryIndex
-from tests.samples import NOON, a_stored_episode
+from tests.samples import a_stored_episode
+from tests.unit.afterword.operating.erasing.test_receipt import NOW, a_receipt
 from tests.unit.afterword.operating.erasing.world import SETTINGS, TENANT, World
-
-
-def a_receipt(end: int) -> Receipt:
-    return Receipt(
-        receipt_id="r1",
-        asked_by=None,
-        asked_at=NOON,
-        finished_at=NOON + timedelta(days=1),
-        person="",
-        deleted_conversations=("anns",),
-        shared_conversations=("shared",),
-        counts={},
-        topics=(TopicDate(topic="messages", gone_by=NEVER, ends={0: end}, ours=False),),
-    )
 
 
 async def left(world: World, end: int) -> dict[str, int]:
     stores: Any = SimpleNamespace(messages=world.messages, episodes=world.episodes, index=MemoryIndex())
-    remains = await left_in_stores(stores, a_receipt(end), person_of("ann", TENANT), "messages")
+    topics = (TopicDate(topic="messages", gone_by=NEVER, ends={0: end}, ours=False),)
+    where = {"deleted_conversations": ("anns",), "shared_conversations": ("shared",), "topics": topics}
+    receipt = a_receipt(finished_at=NOW + timedelta(days=1), **where)
+    remains = await left_in_stores(stores, receipt, person_of("ann", TENANT), "messages")
     assert all(one.gone_by is None for one in remains)
     return {one.place: one.number for one in remains if one.number}
 
