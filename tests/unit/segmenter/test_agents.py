@@ -106,26 +106,16 @@ def test_flush_of_an_unknown_agent_does_nothing():
     assert list(chat.conversations) == [b"c", b"c\xffx"]
 
 
-class TestState:
-    def test_agent_rows_are_removed_when_empty(self):
-        chat = of_agents(trigger=5, dedupe_window=10, overlap=2)
-        for n in range(200):
-            chat.process([say(f"{n}", agent_id=[None, "x", "y"][n % 3])])
-            ids_and_digests, bodies = 2 * 10, 2 * (5 + 2)
-            assert len(chat.messages) <= ids_and_digests + bodies
-        agents, root, waiting = 2, 1, 1
-        assert len(chat.conversations) == agents + root + waiting
-
-    @pytest.mark.parametrize(("before", "after"), [("conversation", "agent"), ("agent", "conversation")])
-    def test_state_of_the_other_scope_stops_the_worker(self, before, after):
-        chat = Chat(limits(scope=before))
-        chat.hear(say("a", agent_id="x"))
-        chat.limits = limits(scope=after)
-        with pytest.raises(StateUnreadable, match=r"another episodes\.scope"):
-            chat.hear(say("b", agent_id="x"))
-        chat.now_ms += 10**9
-        with pytest.raises(StateUnreadable, match=r"another episodes\.scope"):
-            chat.tick(list(chat.conversations))
+@pytest.mark.parametrize(("before", "after"), [("conversation", "agent"), ("agent", "conversation")])
+def test_state_of_the_other_scope_stops_the_worker(before, after):
+    chat = Chat(limits(scope=before))
+    chat.hear(say("a", agent_id="x"))
+    chat.limits = limits(scope=after)
+    with pytest.raises(StateUnreadable, match=r"another episodes\.scope"):
+        chat.hear(say("b", agent_id="x"))
+    chat.now_ms += 10**9
+    with pytest.raises(StateUnreadable, match=r"another episodes\.scope"):
+        chat.tick(list(chat.conversations))
 
 
 def test_episode_closed_by_time_names_its_agent():

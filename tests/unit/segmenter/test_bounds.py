@@ -5,7 +5,7 @@ import pytest
 from afterword.streams.segmenter.processor import MAX_IDLE_SECONDS
 from afterword.streams.segmenter.rules import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import decode_state
-from tests.unit.segmenter.chat import Chat, flush, ids, limits, say
+from tests.unit.segmenter.chat import Chat, flush, limits, say
 
 NOTHING_CLOSES = {"auto_summarize": False, "idle_seconds": MAX_IDLE_SECONDS}
 
@@ -18,15 +18,6 @@ def muted(max_pending: int = MAX_PENDING_MESSAGES) -> Chat:
 
 
 class TestPending:
-    def test_pending_messages_are_bounded_and_leave_as_episodes(self):
-        bounded, unbounded = muted(max_pending=10), muted()
-        talk = [say(f"m{n}") for n in range(50)]
-        early = bounded.hear(*talk) + bounded.hear(flush())
-        late = unbounded.hear(*talk, flush())
-        assert [(ids(e), e.ordinal, e.close_reason) for e in early] == [
-            (ids(e), e.ordinal, e.close_reason) for e in late
-        ]
-
     def test_pending_messages_never_exceed_the_limit(self):
         chat = muted(max_pending=10)
         pending = []
@@ -49,12 +40,6 @@ class TestPending:
         for n in range(40):
             chat.process([say(f"m{n}", tools=["t" * 300_000])])
         assert sum(map(len, chat.messages.values())) < 2_000_000
-
-    def test_agent_parts_and_waiting_messages_are_bounded(self):
-        chat = Chat(limits(scope="agent", max_episode_size=3, auto_summarize=False), max_pending=10)
-        waiting = chat.hear(*[say(f"w{n}") for n in range(30)])
-        named = chat.hear(*[say(f"m{n}", agent_id="x") for n in range(30)])
-        assert (len(waiting), len(named)) == (9, 9)
 
     def test_endless_turns_hold_no_messages_back(self):
         chat = Chat(limits(trigger="long_conversation", max_episode_size=20), max_pending=100)

@@ -1,6 +1,4 @@
-"""Cost of the state: bytes written to the changelogs for each message, and rows that stay."""
-
-import pytest
+"""Cost of the state: bytes written to the changelogs for each message."""
 
 from tests.unit.segmenter.chat import Chat, limits, say
 
@@ -60,15 +58,3 @@ def test_message_writes_no_more_when_many_are_pending():
         costs.append(chat.conversations.bytes + chat.messages.bytes - before)
     more_digits = 30
     assert max(costs) - min(costs[1:]) <= more_digits
-
-
-@pytest.mark.parametrize("window", [1, 10, 100])
-def test_emptied_rows_are_removed(window):
-    chat = Chat(limits(dedupe_window=window, trigger=7, overlap=2))
-    overlap, pending = 2, 0
-    for number in range(500):
-        chat.process([say(f"m{number}")])
-        pending = (number + 1) % 7
-        bodies_and_ids = 2 * max(window, pending + overlap)
-        assert len(chat.messages) <= bodies_and_ids
-    assert len(chat.conversations) == 1

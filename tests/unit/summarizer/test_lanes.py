@@ -46,18 +46,6 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came true")
 
 
-async def fail() -> None:
-    raise ValueError("broken")
-
-
-async def test_queued_handlers_of_a_key_do_not_count_as_running() -> None:
-    owner, gate = Owner(), asyncio.Event()
-    for number in range(8):
-        owner.lanes.submit("a" if number else "b", owner.gated("a", number, gate))
-    assert (owner.lanes.running, owner.lanes.in_flight) == (2, 8)
-    await owner.lanes.cancel()
-
-
 @given(work=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 5), st.integers(0, 3)), max_size=40))
 async def test_each_key_runs_one_record_at_a_time(work: list[tuple[str, int, int]]) -> None:
     owner = Owner()
@@ -83,29 +71,24 @@ async def test_slow_key_delays_no_other() -> None:
     assert owner.done["slow"] == [0]
 
 
-async def test_raising_handler_stops_its_lane_and_tells_the_owner() -> None:
+@pytest.mark.parametrize("error", [ValueError("broken"), asyncio.CancelledError()], ids=["fails", "cancels itself"])
+async def test_ended_lane_is_reported_and_returns_once_cancelled(error: BaseException) -> None:
+    async def end() -> None:
+        raise error
+
     owner = Owner()
-    owner.lanes.submit("a", fail)
+    owner.lanes.submit("a", end)
     owner.lanes.submit("a", owner.handler("a", 1))
     owner.lanes.submit("b", owner.handler("b", 1))
-    await until(lambda: bool(owner.errors))
-    await until(lambda: owner.done["b"] == [1])
-    ((key, error),) = owner.errors
-    assert (key, type(error)) == ("a", ValueError)
-    assert owner.done["a"] == []
-    assert owner.lanes.in_flight == 0
+    await until(lambda: bool(owner.errors) and owner.done["b"] == [1])
+    assert [(key, type(raised)) for key, raised in owner.errors] == [("a", type(error))]
+    assert (owner.done["a"], owner.lanes.in_flight) == ([], 0)
     with pytest.raises(LaneStopped):
         owner.lanes.submit("a", owner.handler("a", 2))
-
-
-async def test_self_cancelling_handler_is_reported() -> None:
-    async def give_up() -> None:
-        raise asyncio.CancelledError
-
-    owner = Owner()
-    owner.lanes.submit("a", give_up)
-    await until(lambda: bool(owner.errors))
-    assert isinstance(owner.errors[0][1], asyncio.CancelledError)
+    await owner.lanes.cancel()
+    owner.lanes.submit("a", owner.handler("a", 3))
+    await until(lambda: not owner.lanes.in_flight)
+    assert owner.done["a"] == [3]
 
 
 async def test_cancelling_ends_running_and_queued_work() -> None:
@@ -122,16 +105,6 @@ async def test_cancelling_ends_running_and_queued_work() -> None:
 async def test_lane_cancelled_before_its_first_step_leaks_nothing() -> None:
     owner = Owner()
     owner.lanes.submit("a", owner.handler("a", 0))
-    await owner.lanes.cancel()
-    owner.lanes.submit("a", owner.handler("a", 1))
-    await until(lambda: not owner.lanes.in_flight)
-    assert owner.done["a"] == [1]
-
-
-async def test_cancelled_key_may_come_back() -> None:
-    owner = Owner()
-    owner.lanes.submit("a", fail)
-    await until(lambda: bool(owner.errors))
     await owner.lanes.cancel()
     owner.lanes.submit("a", owner.handler("a", 1))
     await until(lambda: not owner.lanes.in_flight)

@@ -56,9 +56,18 @@ def test_texts_beyond_one_pass_have_vectors(encoder: SentenceEncoder, reference:
     assert encoder.encode([]).shape == (0, 512)
 
 
-def test_vectors_stay_right_beyond_the_token_cache(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
-    for block in range(0x4E00, 0x6200, 100):  # most of these characters are tokens of their own
-        encoder.encode(["".join(map(chr, range(block, block + 100)))])
+@pytest.mark.parametrize(
+    ("characters", "step", "between"),
+    [
+        (range(0x4E00, 0x6200), 100, ""),  # most of them are tokens of their own: more than the cache keeps
+        (range(0xAC00, 0xD700), 400, " "),  # syllables whose rows make room for others
+    ],
+)
+def test_vectors_stay_right_after_many_others(
+    encoder: SentenceEncoder, reference: Sequence[object], characters: range, step: int, between: str
+) -> None:
+    for first in characters[::step]:
+        encoder.encode([between.join(map(chr, range(first, first + step)))])
     assert least_cosine(encoder.encode([*TEXTS, "Grüße"])[: len(TEXTS)], reference) > 0.9999
 
 
@@ -82,12 +91,6 @@ def test_table_needs_no_directory_that_can_be_written(
     (tmp_path / "file").touch()
     monkeypatch.setenv("AFTERWORD_CACHE_DIR", str(tmp_path / "file" / "below"))
     assert least_cosine(SentenceEncoder().encode(TEXTS), reference) > 0.9999
-
-
-def test_rows_read_before_make_room_for_others(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
-    for first in range(0xAC00, 0xD700, 400):  # syllables that are tokens of their own
-        encoder.encode([" ".join(map(chr, range(first, first + 400)))])
-    assert least_cosine(encoder.encode(TEXTS), reference) > 0.9999
 
 
 async def test_concurrent_calls_get_their_own_vectors() -> None:
