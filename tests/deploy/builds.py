@@ -1,8 +1,19 @@
 """Builds tools from source, one after the other, while tests that need none of them run."""
 
+import shutil
 import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
+
+
+def needs(program: str) -> str:
+    """Return a program's path; skip the test if the machine has none."""
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is not on this machine")
+    return found
 
 
 class Builds:

@@ -17,6 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from afterword.embedded.java import JarCache
 from afterword.schemas import MessageCreated, decode_input
+from tests.deploy.builds import needs
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
@@ -41,13 +42,6 @@ def run(directory: Path, *command: str, **environment: str) -> None:
         command, cwd=directory, env=os.environ | environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def needs(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not on this machine")
-    return found
 
 
 def afterword(directory: Path, servers: str) -> None:

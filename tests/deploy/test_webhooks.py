@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from afterword.embedded.claims import free_ports
 from afterword.schemas.summaries import SummaryCreated
 from afterword.streams.settings import WebhookEndpoint, Webhooks
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, webhook_body, webhook_id
+from tests.deploy.builds import needs
 from tests.doubles.receiver import SECRET
 from tests.samples import a_summary
 
@@ -29,13 +29,6 @@ def receiver_program() -> str:
     found = re.search(r"^```javascript\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert found
     return found[1]
-
-
-def needs(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not on this machine")
-    return found
 
 
 def install(directory: Path) -> None:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,12 +98,14 @@ def test_stored_episode_ends_at_its_last_message():
     assert found.resume_states() == {3: {Scope("c"): State(None, last_ordinal=7, taken_to=2)}}
 
 
-def test_episode_ends_where_its_message_was_taken():
+@pytest.mark.parametrize(("message", "offset", "taken_to"), [("b", 3, 4), ("gone", 1, 0)])
+def test_episode_ends_where_its_message_was_taken(message, offset, taken_to):
+    """An offset of another topic with that name is ignored."""
     found = ResumePoints()
-    found.add("c", None, Last(7, None, "c:b", 3))
+    found.add("c", None, Last(7, None, f"c:{message}", offset))
     for record in numbered([*says(*"abc"), say("b")]):
         found.take_message(record)
-    assert [state.taken_to for state in found.resume_states()[3].values()] == [4]
+    assert [state.taken_to for state in found.resume_states()[3].values()] == [taken_to]
 
 
 def test_messages_of_stored_episodes_are_not_repeated():
@@ -113,14 +116,6 @@ def test_messages_of_stored_episodes_are_not_repeated():
         found.take_message(record)
     [episode] = made_anew(found, limits=limits(trigger=2)).hear(*records, say("f"))
     assert (episode.episode_id, closed([episode])) == ("c:4", [("e f", "trigger")])
-
-
-def test_offset_of_another_topic_with_that_name_is_ignored():
-    found = ResumePoints()
-    found.add("c", None, Last(7, None, "c:gone", 1))
-    for record in numbered(says(*"abc")):
-        found.take_message(record)
-    assert [state.taken_to for state in found.resume_states()[3].values()] == [0]
 
 
 def test_each_agent_and_nobody_continue_separately():

@@ -168,9 +168,7 @@ def test_candidate_uses_prompt_and_model_without_budget(tmp_path: Path) -> None:
     assert candidate.budget.limited is False
     assert maker_of(candidate_settings(settings, None, None)) == maker_of(settings)
     prompt.write_text("Tell it.")
-    with pytest.raises(ConfigurationError, match="conversation_text"):
-        candidate_settings(settings, prompt, None)
-    with pytest.raises(ConfigurationError, match="No such file"):
-        candidate_settings(settings, tmp_path / "absent.txt", None)
-    with pytest.raises(ConfigurationError, match="no LLM"):
-        candidate_settings(Settings(), None, "m2")
+    wrong = [(settings, prompt, None), (settings, tmp_path / "absent.txt", None), (Settings(), None, "m2")]
+    for given, said in zip(wrong, ("conversation_text", "No such file", "no LLM"), strict=True):
+        with pytest.raises(ConfigurationError, match=said):
+            candidate_settings(*given)

@@ -145,14 +145,6 @@ def test_an_export_of_slack_is_converted(tmp_path: Path) -> None:
     ]
 
 
-def test_lists_of_sharegpt_are_converted(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps(SHAREGPT))
-    assert converted("sharegpt.py", str(tmp_path / "a.json"), "ann") == [
-        ("1", "ann", "user", "Hello"),
-        ("1", "ann", "assistant", "Good morning"),
-    ]
-
-
 def test_calls_and_results_of_sharegpt_have_their_roles(tmp_path: Path) -> None:
     said = [
         {"from": "human", "value": "Is it raining?"},
@@ -198,7 +190,10 @@ def test_message_of_sharegpt_is_converted_as_said(
 
 def test_unknown_sharegpt_records_are_named_and_others_converted(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([{"text": "Hi"}, {"conversations": ["Hi"]}, *SHAREGPT]))
-    assert len(converted("sharegpt.py", str(tmp_path / "a.json"), "ann")) == 2
+    assert converted("sharegpt.py", str(tmp_path / "a.json"), "ann") == [
+        ("1", "ann", "user", "Hello"),
+        ("1", "ann", "assistant", "Good morning"),
+    ]
     left_out = run("sharegpt.py", str(tmp_path / "a.json"), "ann").stderr.decode().splitlines()
     assert left_out == ["left out: record 1: it has no conversations", "left out: record 2, message 0: role None"]
 
@@ -232,15 +227,10 @@ def test_export_of_telegram_is_converted() -> None:
         ("user70", "user5", "assistant", "At 14:10."),
         ("channel800", "channel800", "user", "The pier is closed."),
     ]
+    one_chat = converted("telegram.py", str(EXPORTS / "telegram-one-chat.json"))
+    assert [role for _, _, role, _ in one_chat] == ["user", "assistant"]
     left_out = run("telegram.py", str(EXPORTS / "telegram.json")).stderr.splitlines()
     assert left_out == [b"left out: channel900 1 create_group", b"left out: channel900 9 unsupported"]
-
-
-def test_export_of_one_chat_of_telegram_is_converted() -> None:
-    assert [role for _, _, role, _ in converted("telegram.py", str(EXPORTS / "telegram-one-chat.json"))] == [
-        "user",
-        "assistant",
-    ]
 
 
 @pytest.mark.parametrize(
