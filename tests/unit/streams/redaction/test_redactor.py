@@ -19,37 +19,23 @@ from afterword_text.redaction import MOST_SCANNED, Span
 REAL = Redaction(phone_regions="DE,US,GB").redactor()
 ALL = Redaction(patterns={"TICKET": r"T-\d+", "LINE": "forget.*"}).redactor()
 
+MARK = re.compile(r"⟦(\w+)\|([^⟧]*)⟧")
+
+
+def texts_of(name: str) -> Iterator[tuple[str, str]]:
+    """Yield each line of a file as a text, and as it is right when it is redacted."""
+    for line in Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("# "):
+            said = json.loads(f'"{line}"')
+            yield MARK.sub(r"\2", said), MARK.sub(lambda mark: f"[{mark[1].upper()}]", said)
+
+
 RANDOM = "q7Rm" + "WtZ3kx9L" + "pV0nB5yH" + "2sQdJ8cF" + "4gTe"
 """Invented random text, as in keys and tokens."""
-FOUND = [
-    ("Write to joe.doe+x@mail.example.co.uk, please.", "Write to [EMAIL], please."),
-    ("邮箱joe@example.com谢谢", "邮箱[EMAIL]谢谢"),
-    ("joe (at) example (dot) com", "[EMAIL]"),
-    ("joe[at]example.org, joe(a)example.org, joe<at>example.org", "[EMAIL], [EMAIL], [EMAIL]"),
-    ("joe@example dot com or joe ät example punkt de", "[EMAIL] or [EMAIL]"),
-    ("it is joe at example dot com", "it is [EMAIL]"),
-    ("ｊｏｅ＠ｅｘａｍｐｌｅ．ｃｏｍ", "[EMAIL]"),
-    *((f"joe@exam{c}ple.com", "[EMAIL]") for c in "\u00ad\u200b\u061c\u180e\u202e\u3164\ufe0f\U000e0041"),
-    ("https://shop.example/reset?email=joe%40mail.example", "https://shop.example/reset?email=[EMAIL]"),
-    ("https://shop.example/?to=joe%2Bx%2540mail%2Eexample&page=2", "https://shop.example/?to=[EMAIL]&page=2"),
-    ("%6A%6f%65%E2%80%8B%40mail.example", "[EMAIL]"),
-    ("joe\\u0040mail.example, joe&commat;mail.example", "[EMAIL], [EMAIL]"),
-    ("tel:%2B49%2030%20901820, 4111%201111%201111%201111", "tel:[PHONE], [CARD]"),
+EXACT = [
+    *texts_of("entities.txt"),
     ("https://chat.example/hooks/q7rm4wtz3kx9l2pv", "https://chat.example/hooks/[URL_SECRET]"),
     ("export DB_PASSWORD='q7rm4wtz3'", "export DB_PASSWORD='[API_KEY]'"),
-    ("+49 (0)30 1234567", "[PHONE]"),
-    ("call me: +1-415-555-0132!", "call me: [PHONE]!"),
-    ("Anruf unter 0171/2345678 bitte", "Anruf unter [PHONE] bitte"),
-    ("06 12 34 56 78 ou 0612345678", "[PHONE] ou [PHONE]"),
-    ("(415) 555-2671", "[PHONE]"),
-    ("٠٦١٢٣٤٥٦٧٨", "[PHONE]"),
-    ("4111 1111 1111 1111 exp 12/27", "[CARD] exp 12/27"),
-    ("4111-1111-1111-1111, 4111‐1111‐1111‐1111", "[CARD], [CARD]"),
-    ("３７８２８２２４６３１０００５", "[CARD]"),
-    ("DE89 3704 0044 0532 0130 00 BIC COBADEFF", "[IBAN] BIC COBADEFF"),
-    ("gb29nwbk60161331926819", "[IBAN]"),
-    ("from 203.0.113.77:8080", "from [IP]:8080"),
-    ("2001:db8::8a2e:370:7334 is up", "[IP] is up"),
     ("https://joe:s3cret@db.example.com/x", "https://[URL_SECRET]@db.example.com/x"),
     ("curl -u joe:s3cret https://x.example", "curl -u [URL_SECRET] https://x.example"),
     ("curl --user 'joe:secret' x.example", "curl --user '[URL_SECRET]' x.example"),
@@ -76,8 +62,6 @@ FOUND = [
     ("Server=db;User Id=sa;Password=Geheimnis;Encrypt=yes", "Server=db;User Id=sa;Password=[URL_SECRET];Encrypt=yes"),
     ("-H 'Authorization: 5eb4223e-5008-46e5-be67-c7b8f2732305'", "-H 'Authorization: [API_KEY]'"),
     ("Authorization: Token 3fea6af1349166ea", "Authorization: Token [API_KEY]"),
-    ("joe%2540mail%2Eexample, joe&#64;mail.example", "[EMAIL], [EMAIL]"),
-    ("j\u200bo\u034fe\U000e0041@ma\u00adil.ex\u3164ample", "[EMAIL]"),
     ("dapi" + "5e8a" * 8, "[API_KEY]"),
     ("my api key is 9f8e7d6c5b4a", "my api key is [API_KEY]"),
     ("密码是abc12345", "密码是[API_KEY]"),
@@ -89,48 +73,14 @@ FOUND = [
     ("IQoJb3JpZ2luX2Vj" + "+a" + ("/" + RANDOM) * 4, "[API_KEY]"),
     ("sdk-123e4567-e89b-12d3-a456-426614174000", "[API_KEY]"),
     ("https%3A%2F%2Fx.example%2F%3Ftoken%3Dabcd1234", "https%3A%2F%2Fx.example%2F%3Ftoken%3D[URL_SECRET]"),
-    ("joe%u0040mail.example, joe\\x40mail.example", "[EMAIL], [EMAIL]"),
-    ("4111\u22121111\u22121111\u22121111", "[CARD]"),
     ("-----BEGIN " + "RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- ok", "[API_KEY] ok"),
-    ("see T-123", "see [TICKET]"),
-    ("forget this a@b.de", "[LINE]"),
-]
-NOT_FOUND = [
-    "order 0301234567 of 2024-03-12 10:30",
-    "0.123456789 and 2147483648, 1,234,567.89 €",
-    "ISBN 0-306-40615-2",
-    "version 10.0.19041.1234, v1.2.3.44, section 1.2.3.4",
-    "127.0.0.1, 255.255.255.0, ::1, 12:34:56, std::vector, 00:1A:2B:3C:4D:5E",
-    "commit 3f2a9c8b7d6e5f4a3b2c1d0e9f8a7b6c5d4e3f2a",
-    "123e4567-e89b-12d3-a456-426614174000",
-    "4111 1111 1111 1112",
-    "DE88 3704 0044 0532 0130 00",
-    "git clone git@github.com:a/b.git, icon@2x.png, lodash@4.17.21, @joe",
-    "https://example.com/a/b?id=12345&code=US",
-    "the token is expired, the secret is out, the password is forgotten",
-    "my password for ticket PROJ-20240311, a password manager called 1Password8",
-    "the password is for the flight LH2490, my password expires on 2024-12-31",
-    "100%40 of it, 5%20off, R&D; C:\\u0020",
-    "look at it dot by dot",
-    "docker run -u 1000:1000 -p8080:80 -p 8080:80, sort -u, curl -u joe",
-    "gcc -pthread -O2, mysql -u root -p shop1, mkdir -p/tmp/a1b2c3, ssh -p2222",
-    "Authorization: required for this endpoint, PASSWORD=$DB_PASSWORD, PASSWORD=<yours>, MAX_TOKENS=4096",
-    "sha256:" + "e3b0c442" * 8,
-    "https://docs.example/document/d/1B" + "xiMVs0XRA5nFMd" * 3,
-    "Qwen2.5-Coder-32B-Instruct-GGUF-Q4_K_M and Nous-Hermes-2-Mixtral-8x7B-DPO",
-    "getUserAccountNameFromDatabaseTable2, my_very_long_name_number_12, app-release-v2.10.3-build20240501.apk",
-    "/usr/local/lib/python3.11/site-packages, order-2024-05-01-0001234567890, pod-7d4b9c6f5d-x2k9q",
+    *((text, text) for text in ("sha256:" + "e3b0c442" * 8, "https://docs.example/d/1B" + "xiMVs0XRA5nFMd" * 3)),
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), FOUND)
-def test_entities_become_their_names(text: str, expected: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), EXACT)
+def test_exactly_the_entities_become_their_names(text: str, expected: str) -> None:
     assert ALL.redacted(text) == expected
-
-
-@pytest.mark.parametrize("text", NOT_FOUND)
-def test_text_resembling_an_entity_is_not_redacted(text: str) -> None:
-    assert ALL.redacted(text) == text
 
 
 def test_only_configured_entities_and_countries_are_found() -> None:
@@ -140,9 +90,7 @@ def test_only_configured_entities_and_countries_are_found() -> None:
 
 
 PIECES = st.sampled_from(
-    [text for text, _ in FOUND]
-    + NOT_FOUND
-    + ["[EMAIL]", "[PHONE_1]", "[", "]", " ", "\n", "+", "0", "@", ".", "://", "a"]
+    [text for text, _ in EXACT] + ["[EMAIL]", "[PHONE_1]", "[", "]", " ", "\n", "+", "0", "@", ".", "://", "a"]
 )
 TEXTS = st.lists(PIECES | st.text(max_size=6), max_size=8).map("".join)
 
@@ -252,23 +200,11 @@ def test_setting_that_cannot_work_is_refused(wrong: dict[str, object], said: str
         Redaction.model_validate(wrong)
 
 
-DISGUISES = Path(__file__).with_name("disguises.txt")
-MARK = re.compile(r"⟦(\w+)\|([^⟧]*)⟧")
-
-
-def disguised() -> Iterator[tuple[str, str]]:
-    """Yield each line of the file as a text, and as it is right when it is redacted."""
-    for line in DISGUISES.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("# "):
-            said = json.loads(f'"{line}"')
-            yield MARK.sub(r"\2", said), MARK.sub(lambda mark: f"[{mark[1].upper()}]", said)
-
-
 def test_disguised_entities_are_found() -> None:
-    left = [text for text, right in disguised() if text != right != ALL.redacted(text)]
+    left = [text for text, right in texts_of("disguises.txt") if text != right != ALL.redacted(text)]
     assert len(left) <= 5, left
 
 
 def test_disguised_text_without_entities_is_not_redacted() -> None:
-    harmless = [text for text, right in disguised() if text == right]
+    harmless = [text for text, right in texts_of("disguises.txt") if text == right]
     assert [*map(ALL.redacted, harmless)] == harmless
