@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import apsw
 import pytest
+import pytest_asyncio
 
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
@@ -50,6 +52,13 @@ ROWS = 20
 EPISODES = 300
 WRITERS = 16
 NEEDLE = "A needle in a haystack"
+
+
+@pytest_asyncio.fixture
+async def file(tmp_path: Path) -> AsyncIterator[SqliteFile]:
+    opened = SqliteFile(tmp_path / "file.sqlite")
+    yield opened
+    await opened.close()
 
 
 def test_acknowledged_writes_outlive_kill_9(tmp_path: Path) -> None:
@@ -136,9 +145,8 @@ async def test_ping_fails_while_the_file_cannot_be_written(tmp_path: Path) -> No
     await file.close()
 
 
-async def test_concurrent_writers_share_one_checkpoint(tmp_path: Path) -> None:
+async def test_concurrent_writers_share_one_checkpoint(file: SqliteFile, tmp_path: Path) -> None:
     """It takes tens of milliseconds, and many records are in progress."""
-    file = SqliteFile(tmp_path / "file.sqlite")
     emptied = 0
 
     def count(_: object, statement: str, __: object) -> bool:
@@ -157,12 +165,10 @@ async def test_concurrent_writers_share_one_checkpoint(tmp_path: Path) -> None:
     await asyncio.gather(*map(change, range(WRITERS)))
     assert 1 <= emptied < WRITERS
     assert (tmp_path / "file.sqlite-wal").stat().st_size == 0
-    await file.close()
 
 
-async def test_checkpoint_by_another_process_is_awaited(tmp_path: Path) -> None:
+async def test_checkpoint_by_another_process_is_awaited(file: SqliteFile, tmp_path: Path) -> None:
     """SQLite says at once that it is busy, whatever its timeout."""
-    file = SqliteFile(tmp_path / "file.sqlite")
     await file.write(partial(put_number, number=1))
     command = (sys.executable, "-c", EMPTIER, str(file.path))
     other = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -176,12 +182,11 @@ async def test_checkpoint_by_another_process_is_awaited(tmp_path: Path) -> None:
     await emptying
     await other.wait()
     assert (tmp_path / "file.sqlite-wal").stat().st_size == 0
-    await file.close()
 
 
-async def test_concurrent_writes_share_a_transaction(tmp_path: Path) -> None:
+async def test_concurrent_writes_share_a_transaction(file: SqliteFile) -> None:
     """Each of them would wait for the disk, and an episode has five."""
-    file, committed = SqliteFile(tmp_path / "file.sqlite"), 0
+    committed = 0
 
     def count(_: object, statement: str, __: object) -> bool:
         nonlocal committed
@@ -192,11 +197,9 @@ async def test_concurrent_writes_share_a_transaction(tmp_path: Path) -> None:
     await asyncio.gather(*[file.write(partial(put_number, number=number)) for number in range(WRITERS)])
     assert committed < WRITERS / 2
     assert await file.select("SELECT tokens FROM budgets") == [(number,) for number in range(WRITERS)]
-    await file.close()
 
 
-async def test_failed_write_spares_others_of_its_transaction(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "file.sqlite")
+async def test_failed_write_spares_others_of_its_transaction(file: SqliteFile) -> None:
     await file.write(partial(put_number, number=0))
 
     def add(connection: apsw.Connection) -> None:
@@ -210,11 +213,9 @@ async def test_failed_write_spares_others_of_its_transaction(tmp_path: Path) -> 
     ended = await asyncio.gather(*writes, return_exceptions=True)
     assert [type(one) for one in ended] == [type(None), ZeroDivisionError, type(None), type(None)]
     assert await file.select("SELECT tokens FROM budgets") == [(3,)]
-    await file.close()
 
 
-async def test_cancelled_caller_spares_those_that_wait_with_it(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "file.sqlite")
+async def test_cancelled_caller_spares_those_that_wait_with_it(file: SqliteFile) -> None:
     writes = [asyncio.create_task(file.write(partial(put_number, number=number))) for number in range(WRITERS)]
     await asyncio.sleep(0)
     for task in writes[::2]:
@@ -222,15 +223,13 @@ async def test_cancelled_caller_spares_those_that_wait_with_it(tmp_path: Path) -
     await asyncio.gather(*writes[1::2])
     found = {number for (number,) in await file.select("SELECT tokens FROM budgets")}
     assert found >= set(range(1, WRITERS, 2))
-    await file.close()
 
 
 def put_number(connection: apsw.Connection, number: int) -> None:
     insert(connection, "budgets", {"key": f"{number}", "tokens": number, "expires_at": 0})
 
 
-async def test_text_removed_from_a_growing_row_leaves_no_byte(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "file.sqlite")
+async def test_text_removed_from_a_growing_row_leaves_no_byte(file: SqliteFile, tmp_path: Path) -> None:
     episodes, messages = SqliteEpisodes(file), SqliteMessages(file)
     message = a_message(content=NEEDLE)
     await messages.put_many([ArchivedMessage(message, 0, 1)])
@@ -242,28 +241,23 @@ async def test_text_removed_from_a_growing_row_leaves_no_byte(tmp_path: Path) ->
     deleted = MessageDeleted(id=message.id, conversation_id="c1", tenant_id=message.tenant_id)
     await messages.change(ArchiveChange(deleted, 0, 2))
     assert NEEDLE.encode() not in everything(tmp_path)
-    await file.close()
 
 
 @pytest.mark.parametrize(
     "change", [{"inputs": ((1, 2),)}, {"inputs": ()}], ids=["another revision of an episode", "no episode left"]
 )
-async def test_changed_rows_old_text_leaves_no_byte(tmp_path: Path, change: dict[str, Any]) -> None:
-    file = SqliteFile(tmp_path / "file.sqlite")
+async def test_changed_rows_old_text_leaves_no_byte(file: SqliteFile, tmp_path: Path, change: dict[str, Any]) -> None:
     episodes, row = SqliteEpisodes(file), a_row(content=NEEDLE)
     assert await episodes.put_row(row, None)
     assert await episodes.put_row(a_row(content="", revision=2, **change), row)
     assert NEEDLE.encode() not in everything(tmp_path)
-    await file.close()
 
 
-async def test_conversations_old_title_leaves_no_byte(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "file.sqlite")
+async def test_conversations_old_title_leaves_no_byte(file: SqliteFile, tmp_path: Path) -> None:
     episodes, known = SqliteEpisodes(file), a_conversation(title=NEEDLE)
     assert await episodes.put_conversation(known, None)
     assert await episodes.put_conversation(a_conversation(revision=2, title=""), known)
     assert NEEDLE.encode() not in everything(tmp_path)
-    await file.close()
 
 
 def everything(directory: Path) -> bytes:
