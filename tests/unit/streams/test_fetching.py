@@ -150,7 +150,6 @@ def test_records_beside_a_bad_name_match_aiokafkas(made: list, position: int) ->
         (key, value, [*headers, ("!", b"")] if n == at else headers) for n, (key, value, headers) in enumerate(made)
     ]
     fine = batch(marked)
-    assert fine.count(b"\x02!\x00") == 1 or b"\x02!\x00" in fine
     bad = bytearray(fine)
     bad[fine.rindex(b"\x02!\x00") + 1] = 0xFF
     found = GuardedRecords(bytes(bad)).next_batch()
@@ -177,8 +176,6 @@ def test_no_bytes_stop_fetching_or_skip_an_offset(data: st.DataObject, codec: st
     said = replacement_in(found[-1][4])
     if said and said.error_type == "undecodable_batch":
         assert "to 109" in said.detail
-    else:
-        assert offsets == sorted(offsets)
 
 
 @pytest.mark.parametrize("codec", COMPRESSORS)

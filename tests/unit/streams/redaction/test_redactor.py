@@ -74,7 +74,10 @@ EXACT = [
     ("sdk-123e4567-e89b-12d3-a456-426614174000", "[API_KEY]"),
     ("https%3A%2F%2Fx.example%2F%3Ftoken%3Dabcd1234", "https%3A%2F%2Fx.example%2F%3Ftoken%3D[URL_SECRET]"),
     ("-----BEGIN " + "RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- ok", "[API_KEY] ok"),
-    *((text, text) for text in ("sha256:" + "e3b0c442" * 8, "https://docs.example/d/1B" + "xiMVs0XRA5nFMd" * 3)),
+    *(
+        (text, text)
+        for text in ("sha256:" + "e3b0c442" * 8, "https://docs.example/document/d/1B" + "xiMVs0XRA5nFMd" * 3)
+    ),
 ]
 
 
