@@ -99,11 +99,6 @@ def test_change_of_a_closed_message_names_its_known_episode() -> None:
     assert known.fields == {"content": "new"}
 
 
-def test_change_of_an_unknown_message_is_handed_on() -> None:
-    outcome = Chat().process([edit("x", content="y"), delete("x"), delete_conversation()])
-    assert [event.message_id for event in amendments(outcome.outgoing)] == ["x", "x", None]
-
-
 def test_repeats_and_edits_after_a_deletion_change_nothing() -> None:
     chat = Chat()
     chat.process(says("a", "b"))
