@@ -54,7 +54,8 @@ class Batches(Generic[T]):
         """Run jobs together and answer them; return False if one of several made them fail."""
         work = asyncio.ensure_future(self._run(jobs[0].kind, [job.work for job in jobs]))
         await asyncio.wait([work])
-        error = work.exception()
+        # what it calls may cancel it, as a closed client does
+        error = asyncio.CancelledError() if work.cancelled() else work.exception()
         is_of_one = isinstance(error, StoreRefuses) or not isinstance(error, StoreUnavailable)
         if error is not None and len(jobs) > 1 and is_of_one:
             return False
