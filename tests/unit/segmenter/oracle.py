@@ -21,13 +21,13 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
+from afterword.schemas.episodes import CARRIED
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import NOON, Sent
 
 EPISODE_BYTES = 700_000
 OVERLAP_BYTES = 100_000
 PENDING_MESSAGES, PENDING_BYTES = 1000, 2_000_000
-SHARED = ("id", "role", "content", "sent_at", "user_id", "agent_id", "sentiment", "flows", "tools")
 OVERRIDABLE = {
     "trigger", "trigger_tokens", "auto_summarize", "min_episode_size", "max_episode_size", "max_episode_tokens",
     "idle_seconds",
@@ -57,7 +57,7 @@ class Taken:
 
     @property
     def json_bytes(self) -> int:
-        return len(self.message.model_dump_json(include=set(SHARED)).encode())
+        return len(self.message.model_dump_json(include=CARRIED).encode())
 
     @property
     def share(self) -> int:
@@ -404,18 +404,19 @@ def fires(trigger: Any, talk: Talk, count_tokens: Callable[[str], int]) -> bool:
     [(condition, value)] = trigger.items()
     if condition in ("any", "all"):
         return {"any": any, "all": all}[condition](fires(each, talk, count_tokens) for each in value)
-    pending = [t.message for t in talk.pending]
-    found: dict[str, Callable[[], float]] = {
-        "messages": lambda: len(pending),
-        "events": lambda: len(pending),
-        "turns": lambda: sum(m.role == "user" or n == 0 for n, m in enumerate(pending)),
-        "tokens": lambda: sum(count_tokens(m.content) for m in pending),
-        "text_bytes": lambda: len("".join(m.content for m in pending).encode()),
-        # fires above its value, the others from theirs on
-        "important_content": lambda: max((len(m.content.strip()) for m in pending), default=0) - 1,
-        "seconds": lambda: talk.taken[-1].sent - (talk.since or 0),
-    }
-    return found[condition]() >= value
+    return MEASURES[condition](talk, [t.message for t in talk.pending], count_tokens) >= value
+
+
+MEASURES: dict[str, Callable[[Talk, list[MessageCreated], Callable[[str], int]], float]] = {
+    "messages": lambda _, pending, __: len(pending),
+    "events": lambda _, pending, __: len(pending),
+    "turns": lambda _, pending, __: sum(m.role == "user" or n == 0 for n, m in enumerate(pending)),
+    "tokens": lambda _, pending, count_tokens: sum(count_tokens(m.content) for m in pending),
+    "text_bytes": lambda _, pending, __: len("".join(m.content for m in pending).encode()),
+    # fires above its value, the others from theirs on
+    "important_content": lambda _, pending, __: max((len(m.content.strip()) for m in pending), default=0) - 1,
+    "seconds": lambda talk, _, __: talk.taken[-1].sent - (talk.since or 0),
+}
 
 
 def living(taken: list[Taken]) -> list[Taken]:

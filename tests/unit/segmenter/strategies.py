@@ -30,15 +30,16 @@ AGENTS = st.sampled_from([None, None, None, "", "x", "x", "y", "z"])
 
 TENANTS = st.sampled_from([None] * 19 + ["evil"])
 
-CONDITIONS = st.one_of(
-    st.builds(lambda n: {"messages": n}, st.integers(1, 12)),
-    st.builds(lambda n: {"events": n}, st.integers(1, 12)),
-    st.builds(lambda n: {"turns": n}, st.integers(1, 5)),
-    st.builds(lambda n: {"tokens": n}, st.sampled_from([1, 10, 40, 10**9])),
-    st.builds(lambda n: {"text_bytes": n}, st.sampled_from([1, 12, 50, 10**9])),
-    st.builds(lambda n: {"seconds": n}, st.sampled_from([0.5, 1, 3, IDLE, 2 * IDLE])),
-    st.builds(lambda n: {"important_content": n}, st.sampled_from([0, 3, 11])),
-)
+NUMBERS: dict[str, st.SearchStrategy[float]] = {
+    "messages": st.integers(1, 12),
+    "events": st.integers(1, 12),
+    "turns": st.integers(1, 5),
+    "tokens": st.sampled_from([1, 10, 40, 10**9]),
+    "text_bytes": st.sampled_from([1, 12, 50, 10**9]),
+    "seconds": st.sampled_from([0.5, 1, 3, IDLE, 2 * IDLE]),
+    "important_content": st.sampled_from([0, 3, 11]),
+}
+"""The numbers of each condition."""
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -46,6 +47,7 @@ def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(some.map(lambda nodes: {"any": nodes}), some.map(lambda nodes: {"all": nodes}))
 
 
+CONDITIONS = st.one_of([st.fixed_dictionaries({name: numbers}) for name, numbers in NUMBERS.items()])
 NODES = st.recursive(CONDITIONS, nested, max_leaves=5)
 TRIGGERS = st.one_of(
     st.integers(1, 12),

@@ -1,10 +1,28 @@
 """Each condition of a trigger, and their combinations."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from afterword.streams.segmenter.state import State
-from afterword.streams.triggers import compile_trigger
+from afterword.streams.triggers import CONDITIONS, compile_trigger
 from tests.unit.segmenter.chat import Chat, closed, flush, limits, say, says
+from tests.unit.segmenter.oracle import MEASURES
+from tests.unit.segmenter.strategies import NUMBERS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "segmentation.md").read_text()
+TABLE = PAGE[PAGE.index("| condition |") :].partition("\n\n")[0]
+LISTS = {
+    "docs/segmentation.md": re.findall("`(.+?)`", "".join(re.findall(r"^\| (`.+?) \|", TABLE, re.M))),
+    "tests/unit/segmenter/oracle.py": MEASURES,
+    "tests/unit/segmenter/strategies.py": NUMBERS,
+}
+
+
+@pytest.mark.parametrize("file", LISTS)
+def test_every_condition_is_in_the_file(file):
+    assert set(LISTS[file]) == CONDITIONS.keys()
 
 
 def chat(trigger: object, **changed: object) -> Chat:
