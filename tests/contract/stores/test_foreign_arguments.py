@@ -31,7 +31,7 @@ EPISODES: dict[str, Call] = {
     "latest of agent": lambda store, x: store.latest("c1", 5, agent_id=x),
     "latest_row": lambda store, x: store.latest_row(x),
     "rows": lambda store, x: store.rows(x),
-    "rows at ends": lambda store, x: store.rows_at_ends(x, 7),
+    "rows_at_ends": lambda store, x: store.rows_at_ends(x, 7),
     "rows ordinal": lambda store, x: store.rows("c1", x),
     "conversation": lambda store, x: store.conversation(x),
     "conversations": lambda store, x: store.conversations(x, None, 5),
@@ -48,6 +48,7 @@ EPISODES: dict[str, Call] = {
     "users before": lambda store, x: store.users(None, "", (NOON, x), 5),
     "expired": lambda store, x: store.expired(x, 5),
     "due": lambda store, x: store.due(x, 5),
+    "usage": lambda store, x: store.usage(x),
 }
 MESSAGES: dict[str, Call] = {
     "newest": lambda store, x: store.newest(Selection(x, None)),
@@ -62,12 +63,32 @@ MESSAGES: dict[str, Call] = {
     "owners": lambda store, x: store.owners([x]),
     "present_users": lambda store, x: store.present_users(x, None),
     "get_many": lambda store, x: store.get_many([x]),
+    "states": lambda store, x: store.states([x]),
     "texts": lambda store, x: store.texts([x], 10),
     "pending": lambda store, x: store.pending(x, None, 5, 10),
-    "pending_of_tenant": lambda store, x: store.pending("u1", x, 5, 10),
+    "pending of tenant": lambda store, x: store.pending("u1", x, 5, 10),
     "expire": lambda store, x: store.expire(x, 5),
+    "forget_user": lambda store, x: store.forget_user(x, None),
 }
-INDEX: dict[str, Call] = {"revisions": lambda store, x: store.revisions([x])}
+INDEX: dict[str, Call] = {
+    "remove": lambda store, x: store.remove(x, 9),
+    "forget": lambda store, x: store.forget([x]),
+    "revisions": lambda store, x: store.revisions([x]),
+}
+CHECKED_BEFORE = {
+    *("put", "put_row", "put_conversation", "put_many", "assign", "copy", "copy_assignments", "change"),
+    *("of_present_users", "hand_over", "search"),
+}
+"""Methods that take records, events and queries, whose models have checked every field."""
+WITHOUT_ARGUMENTS = {"count", "total", "all_messages", "pages", "prepare", "push_out_removed", "close"}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "calls"), [(EpisodeQueries, EPISODES), (MessageArchive, MESSAGES), (EpisodeIndex, INDEX)]
+)
+def test_every_method_is_called_with_operators(protocol: type, calls: Mapping[str, Call]) -> None:
+    methods = {name for name in dir(protocol) if name[0] != "_"} - CHECKED_BEFORE - WITHOUT_ARGUMENTS
+    assert methods - {name.partition(" ")[0] for name in calls} == set()
 
 
 async def found(store: object, calls: Mapping[str, Call]) -> list[str]:
