@@ -124,6 +124,7 @@ class Model(BaseModel):
         frozen=True,
         extra="ignore",
         strict=True,
+        hide_input_in_errors=True,  # it may be a text that somebody wrote
         json_schema_serialization_defaults_required=True,  # every field is present in what we write
         use_attribute_docstrings=True,
     )
