@@ -253,8 +253,7 @@ class MongoEpisodes(EpisodeQueries):
             {"$group": {"_id": {"group": key, "episode": "$_id"}} | _sums(used)},
             {"$group": {"_id": "$_id.group"} | _sums({"episodes": 1, **{name: f"${name}" for name in used}})},
         ]
-        with pymongo.timeout(SCAN_SECONDS):
-            groups = await _aggregated(self._episodes, stages)
+        groups = await self._scanned(stages)
         totals = [UsageTotals(group["_id"], *(group[name] for name in UsageTotals._fields[1:])) for group in groups]
         return sorted(totals, key=lambda group: group.group or "")
 
@@ -288,9 +287,12 @@ class MongoEpisodes(EpisodeQueries):
             {"$sort": {"last_at": -1, "_id": -1}},
             {"$limit": limit},
         ]
+        return [UserTotals(user_id=user.pop("_id"), **user) for user in await self._scanned(stages)]
+
+    async def _scanned(self, stages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        await ping(self._database)  # during the scan's timeout, the driver would also wait for an absent server
         with pymongo.timeout(SCAN_SECONDS):
-            documents = await _aggregated(self._episodes, stages)
-        return [UserTotals(user_id=document.pop("_id"), **document) for document in documents]
+            return await _aggregated(self._episodes, stages)
 
     async def count(self) -> int:
         with mongo_errors():

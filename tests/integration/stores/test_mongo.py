@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -81,7 +82,8 @@ async def test_absent_mongodb_is_unavailable_to_every_call(
     away: MongoDatabase, call: Callable[[MongoDatabase], Awaitable[object]]
 ) -> None:
     with pytest.raises(StoreUnavailable, match="mongodb") as raised:
-        await call(away)
+        async with asyncio.timeout(mongo.TIMEOUT_SECONDS / 2):
+            await call(away)
     assert "secret" not in str(raised.value)
     assert "127.0.0.1" not in str(raised.value)
 
