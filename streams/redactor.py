@@ -5,11 +5,13 @@ Records are redacted before anything of them is stored.
 
 import html
 import re
+import sys
 import unicodedata
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import orjson
 
@@ -22,6 +24,7 @@ from afterword.schemas import (
     MessageDeleted,
     MessageEdited,
 )
+from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetterRecord, cut_headers
 from afterword.schemas.decoding import loads
 from afterword.schemas.headers import RESERVED_PREFIX, Headers
@@ -133,9 +136,16 @@ class Redactor:
         self.numbered = re.compile(rf"\[({names})[ _]([0-9]{{1,6}})\]", re.IGNORECASE)
         """A numbered placeholder as an LLM gets it, or as it may repeat it: name and number."""
 
-    def redacted(self, text: str) -> str:
-        """Replace each entity with its name in brackets; existing placeholders stay as they are."""
-        return replaced(text, self.spans(text), lambda span: f"[{span.name}]")
+    def redacted(self, text: str, limit: int = sys.maxsize) -> str:
+        """Replace each entity with its name in brackets; existing placeholders stay as they are.
+
+        A result of more than `limit` characters is cut, and redacted again. No placeholder is cut in two.
+        """
+        whole = replaced(text, self.spans(text), lambda span: f"[{span.name}]")
+        if len(whole) <= limit:
+            return whole
+        end = next((p.start() for p in self.placeholder.finditer(whole) if p.start() < limit < p.end()), limit)
+        return self.redacted(whole[:end], limit)
 
     def spans(self, text: str) -> list[Span]:
         """Find the entities, in order and without overlap.
@@ -225,8 +235,8 @@ AnyEvent = TypeVar(
 
 IDS = frozenset({"id", "conversation_id", "user_id", "from_user_id", "agent_id", "tenant_id", "reply_to"})
 """Fields that stay, because a redacted id would be another message's."""
-NOT_TEXT = frozenset({"role"})
-"""Fields that stay because their values are ours. Every other field of an event, even a new one, is redacted."""
+FORMS = frozenset({"enum", "const", "pattern", "format"})
+"""Rules of a field's JSON schema that a placeholder would break."""
 MAX_DEPTH = METADATA_MAX_DEPTH + 4
 """Maximum nesting of the JSON that is read in a dead letter; metadata lies below `data` and its own name."""
 LEAST_NUMBER = 10**6
@@ -237,17 +247,46 @@ class TooDeep(ValueError):
     """The JSON has too many levels."""
 
 
+@cache
+def text_limits(event: type[Model]) -> dict[str, int]:
+    """Return the maximum length of the texts in each field to redact, as the event's schema has it.
+
+    These are all fields, even new ones, but for ids and those whose values must have a certain form.
+    """
+    limits: dict[str, int] = {}
+    for name, field in event.model_json_schema(by_alias=False)["properties"].items():
+        rules = list(_schemas(field))
+        if name not in IDS and not any(FORMS & rule.keys() for rule in rules):
+            limits[name] = min((rule["maxLength"] for rule in rules if "maxLength" in rule), default=sys.maxsize)
+    return limits
+
+
+def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a JSON schema and those inside it."""
+    if isinstance(schema, dict):
+        yield schema
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _schemas(part)
+
+
 class RecordRedaction:
     """Redacts the texts of input events and dead letters, but no ids and keys."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
+        events: tuple[type[Model], ...] = get_args(InputEvent)
+        self._limits = {name: limit for event in events for name, limit in text_limits(event).items()}
 
     def event(self, event: AnyEvent) -> AnyEvent:
-        """Return the event without entities in its texts, including metadata names; ids, times and roles stay."""
-        names = type(event).model_fields.keys() - IDS - NOT_TEXT
-        given = {name: value for name in names if (value := getattr(event, name))}
-        redacted = {name: self._value(value, MAX_DEPTH) for name, value in given.items()}
+        """Return the event without entities in its texts, including metadata names; ids, times and roles stay.
+
+        A valid event stays valid: a text that has become too long for its field is cut.
+        """
+        limits = text_limits(type(event))
+        given = {name: value for name in limits if (value := getattr(event, name))}
+        redacted = {name: self._value(value, MAX_DEPTH, limits[name]) for name, value in given.items()}
         changed = {name: value for name, value in redacted.items() if value != given[name]}
         return event.model_copy(update=changed) if changed else event
 
@@ -279,7 +318,7 @@ class RecordRedaction:
         return value if redacted == read else orjson.dumps(redacted)
 
     def _event_json(self, event: dict[str, Any], *, is_data: bool = False) -> dict[str, Any]:
-        """Redact an event's JSON, or an event in the `data` of a structured CloudEvent."""
+        """Redact an event's JSON, or an event in the `data` of a structured CloudEvent; valid fields stay valid."""
         redacted: dict[str, Any] = {}
         for name, value in event.items():
             if name in IDS and isinstance(value, str):
@@ -287,13 +326,14 @@ class RecordRedaction:
             elif name == "data" and isinstance(value, dict) and not is_data:
                 redacted[name] = self._event_json(value, is_data=True)
             else:
-                redacted[self._redactor.redacted(name)] = self._value(value, MAX_DEPTH)
+                limit = self._limits.get(name, sys.maxsize)
+                redacted[self._redactor.redacted(name)] = self._value(value, MAX_DEPTH, limit)
         return redacted
 
-    def _value(self, value: Any, depth: int) -> Any:
+    def _value(self, value: Any, depth: int, limit: int = sys.maxsize) -> Any:
         """Redact the texts in a value; if several names become the same, the last one stays. Raises: TooDeep."""
         if isinstance(value, str):
-            return self._redactor.redacted(value)
+            return self._redactor.redacted(value, max(limit, len(value)))
         if type(value) is int and abs(value) >= LEAST_NUMBER:
             text = self._redactor.redacted(str(value))
             return value if text == str(value) else text
@@ -302,5 +342,7 @@ class RecordRedaction:
         if not depth:
             raise TooDeep
         if isinstance(value, dict):
-            return {self._redactor.redacted(name): self._value(part, depth - 1) for name, part in value.items()}
-        return type(value)(self._value(part, depth - 1) for part in value)
+            return {
+                self._value(name, depth, limit): self._value(part, depth - 1, limit) for name, part in value.items()
+            }
+        return type(value)(self._value(part, depth - 1, limit) for part in value)

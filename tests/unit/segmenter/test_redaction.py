@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.segmenter.processor import Outcome, Segmenter
 from afterword.streams.settings import Episodes, Redaction
 from afterword_text.tokens import count_tokens
-from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, edit, flush, say
+from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, closed_or_amended, edit, flush, say
 
 NEEDLE = "ann.needle@example.com"
 LOG = [
@@ -54,6 +55,15 @@ def test_text_around_a_redacted_value_stays() -> None:
     sent = [one for one in segmented("everywhere")[0].outgoing if one.topic == EPISODES]
     assert b"I am [EMAIL]" in (sent[0].value or b"")
     assert b"Fine, [EMAIL]." in (sent[0].value or b"")
+
+
+def test_author_that_redaction_makes_too_long_is_cut() -> None:
+    redaction = Redaction.model_validate({"where": "everywhere"}).of_records()
+    segmenter = Segmenter(Episodes(), EPISODES, DEAD_LETTERS, {}, {}, count_tokens, redaction=redaction)
+    outcome = segmenter.process([say("1", author="xxx " + "a@b.co " * 36), flush()], NOON)
+    [episode] = closed_or_amended(outcome.outgoing)
+    assert isinstance(episode, EpisodeClosed)
+    assert episode.messages[0].author == "xxx " + "[EMAIL] " * 31
 
 
 def test_replay_gives_the_same_bytes() -> None:

@@ -1,10 +1,13 @@
 """Events and dead letters without the originals."""
 
 from collections.abc import Callable
-from typing import get_args
+from typing import Annotated, Any, Literal, get_args
 
 import orjson
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import Field, StringConstraints, ValidationError
 
 from afterword.schemas import (
     ConversationDeleted,
@@ -49,6 +52,52 @@ def test_all_texts_of_a_message_are_redacted(redaction: RecordRedaction) -> None
         "ok": True,
     }
     assert (found.flows, found.tools) == (("[EMAIL]",), ("t",))
+
+
+class Bounded(MessageCreated):
+    """A message with every kind of text that a later one may have."""
+
+    code: Annotated[str, StringConstraints(pattern=r"^[0-9 ]*$")] = ""
+    kind: Literal["4111 1111 1111 1111"] | None = None
+    labels: tuple[Annotated[str, StringConstraints(max_length=20)], ...] = ()
+    notes: dict[Annotated[str, StringConstraints(max_length=20)], str] = Field(default_factory=dict)
+
+
+PIECES = ("a@b.co ", "4111 1111 1111 1111", "::2 ", "+1 212 555 0123 ", "[EMAIL]", "xx ", "7", "Ä")
+
+
+@pytest.mark.parametrize("event", [*get_args(InputEvent), Bounded], ids=lambda event: event.__name__)
+@given(pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=60), most=st.sampled_from([20, 256]))
+@example(pieces=["a@b.co "] * 36, most=256)
+@example(pieces=["4111 1111 1111 1111"], most=20)
+def test_redacted_event_is_valid_in_every_field(event: type[Any], pieces: list[str], most: int) -> None:
+    redaction = Redaction(where="everywhere").of_records()
+    assert redaction is not None
+    required = {"id": "m", "conversation_id": "c", "user_id": "u", "from_user_id": "v", "role": "user", "content": ""}
+    text = "".join(pieces)[:most]
+    for name in event.model_fields:
+        for value in (text, (text,), {text: text}):
+            try:
+                given = event(**{**required, name: value})
+            except ValidationError:
+                continue  # a value of another type than the field's
+            found = redaction.event(given)
+            assert event.model_validate(found.model_dump()) == found
+            assert redaction.event(found) == found
+
+
+@pytest.mark.parametrize(
+    ("before", "left", "most"),
+    [
+        ("a@b.co " * 4, "[EMAIL] " * 3, 24),
+        ("a@b.co " * 4, "[EMAIL] [EMAIL]", 15),
+        ("a@b.co " * 4, "[EMAIL] ", 14),
+        ("a@b.co", "", 6),
+        ("a@b.co " * 6 + "4111111111111111999999", "[EMAIL] " * 6 + "[CARD]", 64),
+    ],
+)
+def test_text_is_cut_around_whole_placeholders(before: str, left: str, most: int) -> None:
+    assert Redaction(where="everywhere").redactor().redacted(before, most) == left
 
 
 def test_new_fields_are_redacted(redaction: RecordRedaction) -> None:
@@ -114,6 +163,12 @@ def test_redacted_dead_letter_keeps_ids_and_can_be_replayed(redacted: Callable[.
     assert orjson.loads(found.value or b"") == event | {"content": "[EMAIL]", "rolle": {"x": "[EMAIL]"}}
     assert found.headers == [("from", b"[EMAIL]"), ("raw", b"\xff[EMAIL]")]
     assert not found.truncated
+
+
+@pytest.mark.parametrize(("before", "left"), [(36, "[EMAIL] " * 32), (50, "[EMAIL] " * 43)], ids=["valid", "too long"])
+def test_author_in_a_dead_letter_is_as_valid_as_before(redacted: Callable[..., Sent], before: int, left: str) -> None:
+    event = {"id": "m", "conversation_id": "c", "author": "a@b.co " * before}
+    assert orjson.loads(redacted(orjson.dumps(event)).value or b"")["author"] == left
 
 
 def test_structured_event_keeps_the_ids_in_its_data(redacted: Callable[..., Sent]) -> None:
