@@ -259,7 +259,7 @@ CONVERSATIONS: Kind[Conversation] = Kind(
 )
 
 
-class Totals(NamedTuple):
+class EpisodeTotals(NamedTuple):
     """Sums over a scope's stored episodes."""
 
     episodes: int = 0
@@ -403,7 +403,7 @@ class EpisodeStore(Protocol):
         """Store a conversation in place of `before`; otherwise like `put`."""
         return await self._replace(CONVERSATIONS, conversation, before)
 
-    async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
+    async def totals(self, conversation_id: str, agent_id: str | None = None) -> EpisodeTotals:
         """Add up the stored episodes of the conversation or of the agent."""
         ...
 

@@ -29,9 +29,9 @@ from afterword.streams.stores.episodes import (
     EPISODES,
     Episode,
     EpisodeQueries,
+    EpisodeTotals,
     FactOfUser,
     Kind,
-    Totals,
     UsageBy,
     UsageTotals,
     UserTotals,
@@ -213,7 +213,7 @@ class MongoEpisodes(EpisodeQueries):
         found = self._episodes.find({"$or": wanted}, sort=[("ordinal", 1)])
         return [_read(EPISODES, document) async for document in _each(found)]
 
-    async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
+    async def totals(self, conversation_id: str, agent_id: str | None = None) -> EpisodeTotals:
         sums = {
             "episodes": {"$sum": 1},
             "messages": {"$sum": "$summary.message_count"},
@@ -223,7 +223,7 @@ class MongoEpisodes(EpisodeQueries):
         }
         wanted = condition({"scope": scope_id(conversation_id, agent_id), "deleted": False})
         groups = await _aggregated(self._episodes, [{"$match": wanted}, {"$group": {"_id": None, **sums}}])
-        return Totals(**{name: groups[0][name] for name in Totals._fields}) if groups else Totals()
+        return EpisodeTotals(**{name: groups[0][name] for name in EpisodeTotals._fields}) if groups else EpisodeTotals()
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._episodes, "participants", user_id, tenant_id, after, limit)

@@ -33,10 +33,10 @@ from afterword.streams.stores.episodes import (
     DeletedEpisode,
     Episode,
     EpisodeQueries,
+    EpisodeTotals,
     FactOfUser,
     Kind,
     StoredEpisode,
-    Totals,
     UsageBy,
     UsageTotals,
     UserTotals,
@@ -280,12 +280,12 @@ class SqliteEpisodes(EpisodeQueries):
         ids = await self._file.select(held, conversation_id, message_id)
         return await self._find(EPISODES, {"id in": [name for (name,) in ids]}, "ordinal")
 
-    async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
+    async def totals(self, conversation_id: str, agent_id: str | None = None) -> EpisodeTotals:
         select = """SELECT count(*), sum(document ->> '$.summary.message_count'),
             sum(document ->> '$.summary.compression.tokens_before'), min(ordinal), max(ordinal)
             FROM episodes WHERE scope = ? AND NOT deleted"""
         [sums] = await self._file.select(select, scope_id(conversation_id, agent_id))
-        return Totals(*sums) if sums[0] else Totals()
+        return EpisodeTotals(*sums) if sums[0] else EpisodeTotals()
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "participants", user_id, tenant_id, after, limit)

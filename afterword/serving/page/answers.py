@@ -51,7 +51,7 @@ class Said(NamedTuple):
         return cls(message.id, message.role, message.user_id, name, message.content, message.sent_at or now)
 
 
-def is_question(text: str) -> bool:
+def asks_something(text: str) -> bool:
     return text.rstrip().endswith(QUESTION_MARKS) or bool(_QUESTION.match(text)) or asked_of_user(text) is not None
 
 
@@ -67,7 +67,7 @@ def asks_who(text: str) -> bool:
 def previous_question(messages: Sequence[MessageCreated]) -> str:
     """Return the last question of a user, other than who said something; "" without one."""
     asked = (
-        message.content for message in reversed(messages) if message.role == "user" and is_question(message.content)
+        message.content for message in reversed(messages) if message.role == "user" and asks_something(message.content)
     )
     return next((text for text in asked if not asks_who(text)), "")
 
@@ -76,7 +76,7 @@ def said_here(question: str, messages: Sequence[MessageCreated], now: datetime) 
     """Return the last message that has most of the question's words, at least half of them; for a question about the
     user as such, the last messages.
     """
-    said = [Said.of(each, now) for each in messages if each.role == "user" and not is_question(each.content)]
+    said = [Said.of(each, now) for each in messages if each.role == "user" and not asks_something(each.content)]
     if asked_of_user(question) == GENERAL:
         return said[-MOST_OF_A_TIME:]
     wanted = [set(word.forms) for word in query_words(question) if not word.is_common]
@@ -95,7 +95,7 @@ def said_in(question: str, hits: Sequence[Recalled]) -> list[Said]:
     statements: list[Said] = []
     names_one_thing = asked_of_user(question) not in (None, GENERAL)
     for hit in hits[: 1 if names_one_thing else None]:
-        told = [match for match in hit.matches if match.role == "user" and not is_question(match.content)]
+        told = [match for match in hit.matches if match.role == "user" and not asks_something(match.content)]
         told = told or [match for match in hit.matches if match.role == "assistant"]
         if not told or told[0].score < hit.scores.message:
             continue  # what matches is somebody else's, and not shown

@@ -171,7 +171,7 @@ async def _known(services: Services, conversation_id: str, name: str, question: 
         return answers.changes_in(await memory.profile(name, None), now), answers.NOTHING
     if names_speaker := answers.asks_who(question):
         question = answers.previous_question(said)
-    if not answers.is_question(question):
+    if not answers.asks_something(question):
         return answers.NOTED, answers.NOTED
     here = answers.said_here(question, said, now)
     own = await memory.recall(question, conversation_id=conversation_id, **owner)

@@ -11,9 +11,9 @@ from afterword.schemas.summaries import Calls
 from afterword.streams.stores.episodes import (
     Cause,
     EpisodeQueries,
+    EpisodeTotals,
     Revision,
     StoredEpisode,
-    Totals,
     UsageTotals,
     UserTotals,
     all_episodes,
@@ -35,7 +35,7 @@ async def test_empty_store_finds_nothing(episodes: EpisodeQueries) -> None:
     assert await episodes.latest_row("c1") is None
     assert await episodes.rows("c1") == []
     assert await episodes.conversation("c1") is None
-    assert await episodes.totals("c1") == Totals()
+    assert await episodes.totals("c1") == EpisodeTotals()
     assert [ref async for ref in all_episodes(episodes)] == []
     assert await episodes.count() == 0
 
@@ -194,7 +194,7 @@ async def test_agents_episodes_are_separate_from_the_conversations(episodes: Epi
     await stored(episodes, 1, agent_id="a", episode_id="c1/a:1")
     assert [one.summary.episode_id for one in await episodes.latest("c1", 5)] == ["c1:1"]
     assert [one.summary.episode_id for one in await episodes.latest("c1", 5, agent_id="a")] == ["c1/a:1"]
-    assert await episodes.totals("c1") == await episodes.totals("c1", "a") == Totals(1, 3, 100, 1, 1)
+    assert await episodes.totals("c1") == await episodes.totals("c1", "a") == EpisodeTotals(1, 3, 100, 1, 1)
 
 
 async def test_all_episodes_are_walked_in_order_of_their_ids(episodes: EpisodeQueries) -> None:
@@ -273,11 +273,11 @@ async def test_only_living_episodes_are_summed(episodes: EpisodeQueries, agent_i
     ids = {n: {"agent_id": agent_id, "episode_id": episode_id("c1", n, agent_id)} for n in (2, 3, 4)}
     second, *_ = [await stored(episodes, n, **ids[n]) for n in (2, 3, 4)]
     await stored(episodes, 9, agent_id="another", episode_id=episode_id("c1", 9, "another"))
-    assert await episodes.totals("c1", agent_id) == Totals(3, 9, 300, 2, 4)
+    assert await episodes.totals("c1", agent_id) == EpisodeTotals(3, 9, 300, 2, 4)
     gone = a_tombstone(2)
     gone = replace(gone, deletion=gone.deletion.model_copy(update=ids[2]))
     assert await episodes.put(gone, second)
-    assert await episodes.totals("c1", agent_id) == Totals(2, 6, 200, 3, 4)
+    assert await episodes.totals("c1", agent_id) == EpisodeTotals(2, 6, 200, 3, 4)
 
 
 async def test_conversation_is_found_by_each_participant(episodes: EpisodeQueries) -> None:
