@@ -30,11 +30,35 @@ from afterword.streams.summarizer.summary import Summary
 from afterword_text.tokens import count_tokens
 
 NOON = datetime(2026, 1, 5, 12, 0, 0, 123000, tzinfo=UTC)
+HOSTILE_METADATA = {
+    "$where": "sleep(1)",
+    "a.b": {"$ref": "users", "$id": 1, "$db": "x"},
+    "": {"": [{"%24": 1, "$": 2, "%": 3}]},
+    "numbers": [2**63 - 1, -(2**63), 0.5, True, None],
+    "_id": "mine",
+    "💬": "text",
+}
 
 
 def a_message(message_id: str = "m1", conversation_id: str = "c1", **fields: Any) -> MessageCreated:
     given: dict[str, Any] = {"user_id": "u1", "role": "user", "content": f"Text of {message_id}.", "sent_at": NOON}
     return MessageCreated(id=message_id, conversation_id=conversation_id, **{**given, **fields})
+
+
+def a_whole_message() -> MessageCreated:
+    """Return a message no field of which has its default; fails with the names of those that this lacks."""
+    fields: dict[str, Any] = {
+        "author": "Ann", "tenant_id": "t1", "agent_id": "a1", "reply_to": "m0", "sentiment": -0.25,
+        "flows": ("f",), "tools": ("t", "u"), "content": "done \u2028 𝔘 \0", "is_continuation": False,
+        "skip_summarization": True, "metadata": HOSTILE_METADATA,
+    }  # fmt: skip
+    message = a_message(**fields)
+    defaults = {
+        name: field.get_default(call_default_factory=True) for name, field in MessageCreated.model_fields.items()
+    }
+    lacking = {name for name, default in defaults.items() if getattr(message, name) == default}
+    assert lacking == set(), "a_whole_message in tests/samples.py"
+    return message
 
 
 def an_episode_message(message_id: str, minute: int = 0, **fields: Any) -> EpisodeMessage:

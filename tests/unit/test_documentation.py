@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 import typer.main
 
 from afterword.cli import app
+from afterword.schemas.messages import EDITABLE
+from afterword.streams.ingest.sources import Fields
 from afterword.streams.settings import FILE_SUFFIX, READ_ELSEWHERE, Settings, is_secret, locations, variable
 from tests.blocks import COMMANDS, blocks
 
@@ -72,6 +75,18 @@ def test_options_of_commands_exist(page: Path) -> None:
 @pages
 def test_tests_that_are_named_exist(page: Path) -> None:
     assert set(TEST.findall(page.read_text())) - existing_tests() == set()
+
+
+@pytest.mark.parametrize(
+    ("page", "row", "fields"),
+    [
+        ("docs/how-to/connect-a-topic.md", "| `map` |", Fields.model_fields),
+        ("docs/how-to/correct-and-delete.md", "| [`message.edited`]", EDITABLE),
+    ],
+)
+def test_row_names_every_field_of_a_message(page: str, row: str, fields: Iterable[str]) -> None:
+    (line,) = [line for line in (ROOT / page).read_text().splitlines() if line.startswith(row)]
+    assert set(re.findall(r"`(\w+)", line.removeprefix(row))) == set(fields)
 
 
 @pages

@@ -20,16 +20,7 @@ from afterword.streams.stores.messages import (
 )
 from afterword_text.tokens import count_tokens
 from tests.hostile import IDS
-from tests.samples import NOON, a_message
-
-HOSTILE_METADATA = {
-    "$where": "sleep(1)",
-    "a.b": {"$ref": "users", "$id": 1, "$db": "x"},
-    "": {"": [{"%24": 1, "$": 2, "%": 3}]},
-    "numbers": [2**63 - 1, -(2**63), 0.5, True, None],
-    "_id": "mine",
-    "💬": "text",
-}
+from tests.samples import HOSTILE_METADATA, NOON, a_message, a_whole_message
 
 
 def archived(message_id: str = "m1", offset: int = 0, **fields: Any) -> ArchivedMessage:
@@ -49,10 +40,10 @@ async def refs(messages: MessageArchive) -> dict[str, StoredMessage]:
 
 
 async def test_message_survives_a_round_trip_in_every_field(messages: MessageArchive) -> None:
-    message = archived(metadata=HOSTILE_METADATA, flows=("booking",), sentiment=-0.5, is_continuation=False)
+    message = ArchivedMessage(a_whole_message(), 0, 0)
     await messages.put_many([message])
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": message}
-    assert [found async for found in messages.newest(Selection("c1", None))] == [message]
+    assert await messages.get_many(["c1:m1:t1"]) == {"c1:m1:t1": message}
+    assert [found async for found in messages.newest(Selection("c1", "t1"))] == [message]
 
 
 async def test_messages_may_be_read_without_their_metadata(messages: MessageArchive) -> None:

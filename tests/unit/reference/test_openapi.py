@@ -35,9 +35,9 @@ def references(node: Any) -> Iterator[str]:
             yield from references(child)
 
 
-@pytest.mark.parametrize("file", sorted(RELEASED.glob("*/openapi.json")), ids=lambda file: file.parent.name)
-def test_clients_of_a_released_version_continue_to_work(file: Path) -> None:
-    assert breaking_operations(orjson.loads(file.read_bytes()), DOCUMENT) == []
+def test_clients_of_a_released_version_continue_to_work() -> None:
+    for file in RELEASED.glob("*/openapi.json"):
+        assert breaking_operations(orjson.loads(file.read_bytes()), DOCUMENT) == [], file
 
 
 def test_every_reference_leads_to_a_schema() -> None:
@@ -61,7 +61,8 @@ def test_every_operation_has_an_example_of_its_schema(name: str, operation: dict
     for described in [operation.get("requestBody", {}), *answers]:
         for content in described.get("content", {}).values():
             schema = {**content["schema"], "components": DOCUMENT["components"]}
-            Draft202012Validator(schema).validate(content["example"])
+            wrong = [error.message for error in Draft202012Validator(schema).iter_errors(content["example"])]
+            assert wrong == [], "afterword/serving/examples.json"
 
 
 def test_operations_use_the_products_words() -> None:

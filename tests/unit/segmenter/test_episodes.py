@@ -10,7 +10,8 @@ import pytest
 from afterword.schemas import EpisodeMessage, Source, decode_input
 from afterword.schemas.episodes import CARRIED
 from afterword.streams.segmenter.episodes import from_record
-from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, moment, say, says
+from tests.samples import a_whole_message
+from tests.unit.segmenter.chat import NOON, SECOND, Chat, Sent, flush, limits, moment, say, says
 
 FEELINGS = [-1, 0.5, 0.1]
 
@@ -31,15 +32,9 @@ def test_fingerprint_covers_the_ordered_ids_and_contents():
 
 
 def test_messages_are_carried_whole_without_archive_metadata():
-    fields = {
-        "user_id": "bob", "agent_id": "helper", "role": "tool", "content": "done \u2028 𝔘 \0", "sentiment": -0.25,
-        "flows": ["f"], "tools": ["t", "u"],
-    }  # fmt: skip
-    (message,) = only(say("a", metadata={"much": "more"}, is_continuation=True, **fields)).messages
-    expected = EpisodeMessage(
-        id="a", sent_at=moment(NOON), offset=message.offset, **{**fields, "flows": ("f",), "tools": ("t", "u")}
-    )
-    assert message == expected
+    sent = a_whole_message().model_copy(update={"skip_summarization": False})
+    (message,) = only(Sent(b"c1", sent.to_json()), flush("c1", tenant_id="t1")).messages
+    assert message == EpisodeMessage(offset=message.offset, **{name: getattr(sent, name) for name in CARRIED})
 
 
 def test_episode_message_fields_come_from_the_message():

@@ -53,7 +53,7 @@ def test_each_schema_is_valid_in_its_dialect(event_type: str) -> None:
 def test_each_example_is_valid_and_loses_nothing(event: str) -> None:
     shown = example(event)
     VALIDATORS[event].validate(shown)
-    assert shown == merged(shown, EXAMPLES[event])
+    assert shown == merged(shown, EXAMPLES[event]), "afterword/operating/examples.json"
 
 
 def merged(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
