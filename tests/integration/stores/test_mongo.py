@@ -71,12 +71,6 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
 }
 
 
-def test_every_method_of_mongodbs_own_is_called() -> None:
-    stores = (MongoEpisodes, MongoMessages, MongoRecords, MongoBudgets)
-    methods = {f"{store.__name__}.{name}" for store in stores for name in vars(store) if name[0] != "_"}
-    assert methods - {name.partition(" ")[0] for name in CALLS} == set()
-
-
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 async def test_absent_mongodb_is_unavailable_to_every_call(
     away: MongoDatabase, call: Callable[[MongoDatabase], Awaitable[object]]
