@@ -239,7 +239,7 @@ class Oracle:
     def take(self, message: MessageCreated, stamped_ms: int, now_ms: int) -> None:
         name = message.conversation_id
         room = self.rooms.get(name, Room(self.limits))
-        if self.tenants.get(name, message.tenant_id) != message.tenant_id:
+        if name in self.rooms and self.tenants[name] != message.tenant_id:  # an assignment alone binds no message
             self.refused += 1
             return
         remembered = room.taken[room.forgotten :][-self.limits.dedupe_window :] + self.pending(name)
