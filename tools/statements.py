@@ -27,10 +27,10 @@ from afterword_text.statements import (
     CLASSES,
     FRAMES,
     KINDS,
-    SENTENCE_OR_LABEL,
     VALUES,
     assertions,
     ruled_attributes,
+    sentences_or_labels,
     with_one_place,
 )
 from afterword_text.word_model import BUCKET_BITS, HEADS, MODEL, features_of, words_of
@@ -104,7 +104,7 @@ def labelled_frames() -> Iterator[tuple[int, str, float]]:
         said += [text for line in lines for role, text in json.loads(line)["turns"] if role == "user"]
     people = json.loads((DATA / "everyday_second.json").read_text(encoding="utf-8"))
     said += [text for one in people if one["part"] == "dev" for talk in one["conversations"] for text in talk]
-    yield from ((len(FRAMES) - 1, piece[0], OTHER_LINES) for text in said for piece in SENTENCE_OR_LABEL.finditer(text))
+    yield from ((len(FRAMES) - 1, piece[0], OTHER_LINES) for text in said for piece in sentences_or_labels(text))
 
 
 def labelled_values() -> Iterator[tuple[int, str, float]]:

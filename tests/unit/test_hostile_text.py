@@ -54,6 +54,7 @@ from afterword_text.sentences import (
     split_sentences,
     without_middle,
 )
+from afterword_text.statements import first_person
 from afterword_text.texts import FIELDS, Texts
 from afterword_text.times import asked_time, time_alone
 from afterword_text.tokens import count_tokens
@@ -181,6 +182,7 @@ READERS: dict[str, Reader] = {
     "problem": problem_line,
     "plan of a long input": planned,
     "words of a document": lambda text: pack_words([SearchText(text)], text),
+    "what people say of themselves": lambda text: first_person([a_message(content=text)]),
     "correction": lambda text: likelihoods([text], [text], ["de"]),
     "time alone": lambda text: time_alone(text, None),
     "excerpt": lambda text: excerpt(text, query_words(CONTENT)),

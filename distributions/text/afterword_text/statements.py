@@ -131,7 +131,8 @@ PERSISTENT_FRAMES = (
 """What begins a frame that goes on in later messages, and what ends it there."""
 _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
 """Where people end a sentence who write in small letters."""
-SENTENCE_OR_LABEL = re.compile(r"[^\n.!?…:;]*\w[^\n.!?…:;]*[\n.!?…:;]*")
+_SENTENCE_OR_LABEL = re.compile(r"[^\n.!?…:;]+[\n.!?…:;]*")
+_LETTER = re.compile(r"\w")
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _NOT_PLACES = word_set("first_person", "not_places")
 _NOT_NAMES = word_set("first_person", "not_names")
@@ -184,6 +185,11 @@ def _forgotten(request: str, said: Iterable[Statement]) -> Iterator[Statement]:
         yield statement._replace(text=f"{request} ({statement.text})", status="ended")
 
 
+def sentences_or_labels(text: str) -> Iterator[re.Match[str]]:
+    """Find what ends with a line, a colon or a sentence, and has a letter or a digit."""
+    return (piece for piece in _SENTENCE_OR_LABEL.finditer(text) if _LETTER.search(piece[0]))
+
+
 def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, _Caseless | None]:
     """Return the text without what is said inside a game, a story or an example, and what will end one that goes on.
 
@@ -197,9 +203,10 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
         if begin.search(text):
             ends = _FRAME_ENDS.search(text)
             return (text[ends.end() :], None) if ends else ("", end)
-    for piece in SENTENCE_OR_LABEL.finditer(text):
+    said_to = len(text.rstrip())
+    for piece in sentences_or_labels(text):
         odds = probabilities("frames", piece[0])
-        goes_on = ELLIPSIS in piece[0] or text[piece.end() :].strip() != ""
+        goes_on = ELLIPSIS in piece[0] or piece.end() < said_to
         if odds[:-1].max() >= (FRAMED if goes_on or piece.start() == 0 else FRAMED_BEFORE):
             if FRAMES[int(odds.argmax())] == "game":
                 return "", _FRAME_ENDS
