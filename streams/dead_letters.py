@@ -10,7 +10,7 @@ from afterword.schemas.headers import KafkaRecord
 from afterword.streams.telemetry import Metrics
 from faust_eos.errors import place_of
 from faust_eos.options import Options
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
     from afterword.streams.redactor import RecordRedaction

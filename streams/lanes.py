@@ -12,7 +12,7 @@ from afterword.streams.errors import LaneStopped
 from faust_eos.app import App
 from faust_eos.at_least_once import AtLeastOnce, mark_idle, run_in_batch
 from faust_eos.batch import current_batch
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 K = TypeVar("K", bound=Hashable)
 Job = Callable[[], Awaitable[None]]

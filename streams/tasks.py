@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
+from afterword.streams.errors import OtherLoop
+
 LARGE_BYTES = 64 * 1024
 TURN_SECONDS = 0.05
 """CPU time of a turn. A worker that gets a fifth of a core needs a quarter of a second for it."""
@@ -34,6 +36,21 @@ async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
 async def apart(size: int, work: Callable[..., T], *given: Any) -> T:
     """Do work on this many bytes: in a thread if they are many, so that the event loop goes on."""
     return await asyncio.to_thread(work, *given) if size > LARGE_BYTES else work(*given)
+
+
+class OwnLoop:
+    """The event loop that a client belongs to: the first one that uses it. On another, its answers would not arrive."""
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def require(self) -> None:
+        """Raises: OtherLoop on any other loop."""
+        running = asyncio.get_running_loop()
+        self._loop = self._loop or running
+        if running is not self._loop:
+            raise OtherLoop(client=self._client)
 
 
 class Waiter(NamedTuple):

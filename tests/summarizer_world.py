@@ -24,7 +24,7 @@ from afterword.streams.telemetry import Metrics
 from faust_eos.failures import Attempts, Breaker
 from faust_eos.health import Readiness
 from faust_eos.options import wall_clock_ms
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from tests.doubles.index import MemoryIndex
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages

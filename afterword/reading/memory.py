@@ -28,7 +28,6 @@ from afterword.schemas.base import Model, Time, milliseconds, moment_at
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.streams import genai
 from afterword.streams.errors import AfterwordError, OwnerMissing, StoreUnavailable
-from afterword.streams.loops import OwnLoop
 from afterword.streams.settings import Settings, load_settings, zone_of
 from afterword.streams.stores.episodes import (
     Conversation,
@@ -52,6 +51,7 @@ from afterword.streams.stores.index import (
 )
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, MessageArchive, Selection, Whose
 from afterword.streams.stores.opening import open_stores
+from afterword.streams.tasks import OwnLoop
 from afterword_text.fences import cleaned, fence_of, fenced_text, indented, speaker_of
 from afterword_text.language import normalized
 

@@ -25,8 +25,7 @@ from afterword.schemas.ids import message_key
 from afterword.schemas.messages import replaced_answers
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import MOST_RERANKED, zone_of
-from afterword.streams.stores.conditions import meets
-from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, scope_of
+from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, meets, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, QueryVector, Recalled, SearchText
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
 from afterword.streams.stores.packing import pack_vectors, pack_words, packed_words, unit

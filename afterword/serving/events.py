@@ -13,13 +13,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from afterword.schemas.base import Id, PartyId
-from afterword.serving.admission import MayRead, is_still_admitted
 from afterword.serving.feed import ALL, LONGEST_POSITION, Feed, Kind, StreamFilter, offsets_of, position_id
 from afterword.serving.outbox import require_own
 from afterword.serving.principal import Principal
 from afterword.serving.problems import TooManyStreams
 from afterword.serving.requests import Parameters
-from afterword.serving.services import services_of
+from afterword.serving.services import MayRead, is_still_admitted, services_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 

@@ -27,7 +27,6 @@ from afterword.reading.memory import (
 from afterword.reading.profile import PROFILE_TOKENS, Profile
 from afterword.schemas import CloseReason, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
-from afterword.serving.admission import MayAdminister, MayRead
 from afterword.serving.outbox import Begun
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotPermitted, existing
@@ -41,7 +40,7 @@ from afterword.serving.requests import (
     body_of,
     described_body,
 )
-from afterword.serving.services import services_of
+from afterword.serving.services import MayAdminister, MayRead, services_of
 from afterword.streams.settings import TimeZone
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled

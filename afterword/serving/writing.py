@@ -24,7 +24,6 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.messages import MessageChanges
-from afterword.serving.admission import MayErase, MayWrite
 from afterword.serving.outbox import WrittenAnswer, require_own, write_change, write_events
 from afterword.serving.principal import Principal
 from afterword.serving.problems import (
@@ -45,7 +44,7 @@ from afterword.serving.requests import (
     body_of,
     described_body,
 )
-from afterword.serving.services import services_of
+from afterword.serving.services import MayErase, MayWrite, services_of
 from afterword.streams.stores.bookkeeping import Erasure
 
 MOST_MESSAGES = 1000

@@ -30,8 +30,8 @@ from afterword.streams.kafka.clients import (
     require_topics,
     running_producer,
 )
-from afterword.streams.loops import OwnLoop
 from afterword.streams.settings import Kafka, Settings, load_settings
+from afterword.streams.tasks import OwnLoop
 
 Acknowledgement = asyncio.Future[Any]
 

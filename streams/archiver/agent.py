@@ -36,7 +36,7 @@ from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword_text.tokens import packed
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batches, failing_batch
-from faust_eos.output import Output, size_of
+from faust_eos.transaction import Output, size_of
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
     from afterword.streams.redactor import RecordRedaction

@@ -38,7 +38,7 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.tasks import apart
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, failing_batch
-from faust_eos.output import Output, size_of
+from faust_eos.transaction import Output, size_of
 
 if TYPE_CHECKING:
     from afterword.streams.redactor import RecordRedaction

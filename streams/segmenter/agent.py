@@ -26,7 +26,7 @@ from afterword_text.tokens import message_tokens
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, Tick, failing_batch
 from faust_eos.options import wall_clock_ms
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 log = structlog.get_logger()
 

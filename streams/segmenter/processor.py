@@ -23,11 +23,11 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.schemas.assignments import givers, moved, owner
 from afterword.schemas.base import moment_at
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import KafkaRecord, cloud_event, owner_header, owner_in
 from afterword.schemas.ids import escape, event_id, user_digest
+from afterword.schemas.messages import givers, moved, owner
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.conversation import Amend, Amended, Conversation, ScopeLog
@@ -59,7 +59,7 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry.tracing import trace_in
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
     from afterword.streams.redactor import RecordRedaction

@@ -12,8 +12,8 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from afterword.schemas import CloseReason, MessageCreated
-from afterword.schemas.assignments import Move
 from afterword.schemas.ids import user_digest
+from afterword.schemas.messages import Move
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from faust_eos.database import IdleSince
 

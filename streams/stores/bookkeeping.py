@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter
 
-from afterword.schemas.assignments import Move
 from afterword.schemas.ids import escape
+from afterword.schemas.messages import Move
 
 RecordKind = Literal[
     "api_keys",

@@ -1,6 +1,7 @@
 """Summarized episodes, rolling summaries and conversations: their records, and the protocol of their store."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import operator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -12,7 +13,6 @@ from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, row_id, scope_id
 from afterword.schemas.messages import Role
 from afterword.schemas.summaries import Calls, RevisionReason
-from afterword.streams.stores.conditions import Conditions, in_parts
 
 SCAN_SIZE = 200
 """Number of episodes that are read together when all are read; in between, others may write."""
@@ -20,6 +20,30 @@ MOST_IDS = 1000
 """Maximum number of ids in one query."""
 MOST_REVISIONS = 20
 """Maximum number of revisions of an episode that are recorded, including the last one."""
+
+Conditions = Mapping[str, Any]
+"""Conditions on stored records, in the words of no backend: `{"scope": "c1", "ordinal <": 7}`. Without an operator,
+None means a missing value. `in` asks for one of several values, and `or none` for the value or none at all.
+"""
+
+COMPARED = {"": operator.eq, "<": operator.lt, ">=": operator.ge}
+
+
+def parts(conditions: Conditions) -> Iterator[tuple[str, str, Any]]:
+    """Yield each field with its operator and value."""
+    for name, value in conditions.items():
+        field, _, operator_name = name.partition(" ")
+        yield field, operator_name, value
+
+
+def meets(record: object, conditions: Conditions) -> bool:
+    """Return whether a record, of which no compared field is None, meets conditions of the kinds in COMPARED."""
+    return all(COMPARED[compared](getattr(record, field), value) for field, compared, value in parts(conditions))
+
+
+def in_parts(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+    """Yield the items, at most this many at a time."""
+    return (items[start : start + most] for start in range(0, len(items), most))
 
 
 class Revision(BaseModel):

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from afterword.schemas import EpisodeMessage, MessageCreated, SummaryCreated
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role, replaced_answers
-from afterword.streams.stores.conditions import meets
-from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.episodes import StoredEpisode, meets
 
 Dense = Sequence[float]
 VECTOR_CHARACTERS = 300

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
-from afterword.schemas.assignments import Move, moved, owner
 from afterword.schemas.ids import message_key, unescape, user_digest
-from afterword.schemas.messages import MessageFields, Role
+from afterword.schemas.messages import MessageFields, Move, Role, moved, owner
 from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.stores.episodes import id_prefix
 

@@ -24,9 +24,9 @@ from afterword.schemas.ids import scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.bookkeeping import RecordKind, Records
-from afterword.streams.stores.conditions import Conditions, in_parts, parts
 from afterword.streams.stores.episodes import (
     EPISODES,
+    Conditions,
     Episode,
     EpisodeQueries,
     EpisodeTotals,
@@ -35,6 +35,8 @@ from afterword.streams.stores.episodes import (
     UsageBy,
     UsageTotals,
     UserTotals,
+    in_parts,
+    parts,
 )
 from afterword.streams.stores.messages import (
     MOST_READ,

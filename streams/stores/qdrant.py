@@ -27,8 +27,7 @@ from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
 from afterword.streams.stores.batches import Batches
-from afterword.streams.stores.conditions import in_parts, parts
-from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.episodes import StoredEpisode, in_parts, parts
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
 from afterword.streams.tls import verifying_context

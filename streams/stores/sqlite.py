@@ -27,9 +27,9 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
 from afterword.streams.stores.batches import Batches
 from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, RecordKind, Records
-from afterword.streams.stores.conditions import Conditions, parts
 from afterword.streams.stores.episodes import (
     EPISODES,
+    Conditions,
     DeletedEpisode,
     Episode,
     EpisodeQueries,
@@ -40,6 +40,7 @@ from afterword.streams.stores.episodes import (
     UsageBy,
     UsageTotals,
     UserTotals,
+    parts,
 )
 from afterword.streams.stores.messages import (
     MOST_READ,

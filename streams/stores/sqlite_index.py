@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from afterword.schemas.base import milliseconds, moment_at
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.stores.conditions import parts
-from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.episodes import StoredEpisode, parts
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import COORDINATE, LAST_END, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows, stored

@@ -45,7 +45,7 @@ from faust_eos.at_least_once import AtLeastOnce
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.options import wall_clock_ms
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer, Records], Summarizer]
 MOST_ASKED = 2

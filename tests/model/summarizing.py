@@ -51,7 +51,7 @@ from distributions.engine.tests.simulation.process import Process
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, run_in_batch
 from faust_eos.batch import current_batch
 from faust_eos.options import Options
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from faust_eos.window import Progress
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages, at_once

@@ -16,7 +16,6 @@ from pydantic import SecretStr, ValidationError
 from starlette.responses import RedirectResponse
 
 from afterword.consumers.subscriber import RecentIds
-from afterword.serving.admission import admit
 from afterword.serving.page.rendering import (
     COOKIE,
     SIGN_IN,
@@ -30,7 +29,7 @@ from afterword.serving.page.rendering import (
 from afterword.serving.principal import Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated, problems_of
 from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, large_turn, parsed_body
-from afterword.serving.services import services_of
+from afterword.serving.services import admit, services_of
 from afterword.serving.writing import AssignBody
 from afterword.streams.stores.bookkeeping import EndedSessions
 

@@ -22,12 +22,12 @@ from faust_eos.failures import Breaker
 from faust_eos.health import Mark
 from faust_eos.kafka import check_order, readable, report_expired
 from faust_eos.metrics import Work
-from faust_eos.output import size_of
 from faust_eos.transaction import (
     Slices,
     TransactionalProducer,
     in_time,
     require_outputs,
+    size_of,
     transactional_id,
 )
 from faust_eos.window import Progress, Window, reach

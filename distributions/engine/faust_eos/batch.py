@@ -17,7 +17,7 @@ from faust.exceptions import KeyDecodeError, ValueDecodeError
 from faust.types.tuples import ConsumerMessage
 
 from faust_eos.errors import AgentFailed, BatchClosed
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 NOT_DONE = (GeneratorExit, asyncio.CancelledError, KeyDecodeError, ValueDecodeError)
 """Faust acknowledges a message even while one of these is being handled, that is, while the agent's generator is

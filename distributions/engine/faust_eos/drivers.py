@@ -31,7 +31,7 @@ from faust_eos.errors import AgentFailed, NotInAgent, described
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.kafka import Clients
 from faust_eos.options import LIFE_CYCLE
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 log = structlog.get_logger()
 

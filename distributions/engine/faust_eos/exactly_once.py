@@ -33,8 +33,15 @@ from faust_eos.failures import FAILURES, Isolation
 from faust_eos.health import Mark
 from faust_eos.kafka import Clients, check_order, check_partitions, readable
 from faust_eos.metrics import Work
-from faust_eos.output import Output, size_of
-from faust_eos.transaction import Slices, TransactionalProducer, in_time, require_outputs, transactional_id
+from faust_eos.transaction import (
+    Output,
+    Slices,
+    TransactionalProducer,
+    in_time,
+    require_outputs,
+    size_of,
+    transactional_id,
+)
 
 log = structlog.get_logger()
 

@@ -12,8 +12,7 @@ from aiokafka.errors import KafkaError
 from faust_eos.batch import Batches, Reject, current_batch
 from faust_eos.errors import AgentFailed, EngineError, EverythingFails, OutputRefused, place_of
 from faust_eos.options import Options
-from faust_eos.output import Output
-from faust_eos.transaction import Slices
+from faust_eos.transaction import Output, Slices
 
 log = structlog.get_logger()
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +26,6 @@ from faust_eos.database import RowChange
 from faust_eos.errors import TRANSIENT, OutputMissing, OutputRefused, refuses_record
 from faust_eos.kafka import Clients, encode_partitions, started
 from faust_eos.options import Options
-from faust_eos.output import Output
 
 log = structlog.get_logger()
 
@@ -48,6 +47,27 @@ Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
 LEAST_BYTES = 64 * 1024
 GROW_AFTER = 32
 """After this many commits, reduced slices are doubled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A record that the agent sends with the batch."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    _: KW_ONLY
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    partition_key: bytes | None = None
+    """Chooses the partition in place of the key, where none is given."""
+
+
+def size_of(record: Any) -> int:
+    """Return the size of an `Output` or an aiokafka record in bytes."""
+    named = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + named
 
 
 def transactional_id(app_id: str, source: TopicPartition) -> str:

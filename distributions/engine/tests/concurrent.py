@@ -14,7 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 from distributions.engine.tests.simulation.clients import Builder
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from faust_eos.options import Options
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from faust_eos.window import Progress
 
 SOURCE = TopicPartition("in", 0)

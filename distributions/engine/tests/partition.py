@@ -18,7 +18,7 @@ from faust_eos.errors import OutputRefused, place_of
 from faust_eos.exactly_once import Session, written_bytes
 from faust_eos.failures import Breaker, Isolation
 from faust_eos.options import Options
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 SOURCE = TopicPartition("in", 0)
 TABLE = "due"

@@ -16,7 +16,7 @@ from distributions.engine.tests.simulation.virtual_time import run_in_virtual_ti
 from faust_eos.at_least_once import AtLeastOnce, ConcurrentMessage, mark_idle, mark_working
 from faust_eos.errors import EverythingFails
 from faust_eos.health import Watch
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from faust_eos.window import Progress, reach
 
 LIMIT, LOOK = 120.0, 5.0

@@ -20,7 +20,7 @@ from faust_eos.at_least_once import ConcurrentMessage
 from faust_eos.batch import Batch, BatchMessage, NotTaken, bound, current_batch, failing_batch
 from faust_eos.errors import AgentFailed, BatchClosed
 from faust_eos.options import Options
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 SOURCE = TP("in", 0)
 SECONDS = 60.0

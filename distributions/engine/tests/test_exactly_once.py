@@ -14,7 +14,7 @@ from distributions.engine.tests.simulation.process import Process
 from faust_eos.batch import Batches
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.options import Options
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 SOURCE, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 

@@ -13,7 +13,7 @@ from faust_eos.batch import Batch, Tick
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import AgentFailed, BatchClosed, EverythingFails, OutputRefused
 from faust_eos.failures import Breaker
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 SECRET = "the contents of a message"
 

@@ -18,8 +18,7 @@ from faust_eos.batch import Batches, Tick
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.health import Watch
 from faust_eos.options import Options
-from faust_eos.output import Output
-from faust_eos.transaction import transactional_id
+from faust_eos.transaction import Output, transactional_id
 
 APP, SOURCE, OUT = "app", TopicPartition("in", 0), TopicPartition("out", 0)
 TIMERS = "timers"

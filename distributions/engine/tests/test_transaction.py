@@ -19,8 +19,7 @@ from distributions.engine.tests.simulation.clients import Builder
 from faust_eos.changelog import Bookmark
 from faust_eos.errors import OutputMissing
 from faust_eos.options import Options
-from faust_eos.output import Output
-from faust_eos.transaction import Sent, TransactionalProducer, all_arrived, require_outputs, transactional_id
+from faust_eos.transaction import Output, Sent, TransactionalProducer, all_arrived, require_outputs, transactional_id
 
 topics = st.text("ab0.-_", min_size=1, max_size=8)
 """Names of the characters that Kafka allows, which are letters, digits, full stops, hyphens and underscores."""

@@ -29,7 +29,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.reconciler import archived
 from afterword.writing.produce import produce
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from faust_eos.window import Progress
 from tests.indexing import put
 from tests.offsets import commit_offsets

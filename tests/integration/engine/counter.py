@@ -20,7 +20,7 @@ from faust_eos.app import App, run
 from faust_eos.at_least_once import AtLeastOnce
 from faust_eos.batch import Batches, Reject, Tick, failing_batch
 from faust_eos.options import Options
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 VARIABLE = "COUNTER"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}

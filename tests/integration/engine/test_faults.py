@@ -15,8 +15,7 @@ from afterword.embedded.stack import Broker, has_brokers
 from faust_eos.changelog import Bookmark
 from faust_eos.kafka import Clients
 from faust_eos.options import Options
-from faust_eos.output import Output
-from faust_eos.transaction import TransactionalProducer
+from faust_eos.transaction import Output, TransactionalProducer
 from tests.integration.engine.lab import Lab, until
 from tests.stack import Stack, chosen_jars
 

@@ -19,7 +19,7 @@ from afterword.streams.settings import Episodes
 from faust_eos.batch import Batch, _current
 from faust_eos.database import IdleSince
 from faust_eos.drivers import Store
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 
 NOON = 1_767_268_800_000
 SECOND = 1000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterword.schemas.assignments import Move
+from afterword.schemas.messages import Move
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.segmenter.state import (
     CONTINUATIONS,

@@ -22,7 +22,7 @@ from afterword.streams.telemetry import Metrics
 from distributions.engine.tests.partition import Partition, Producer
 from faust_eos.batch import Batches
 from faust_eos.options import Options
-from faust_eos.output import size_of
+from faust_eos.transaction import size_of
 from tests.unit.segmenter.chat import (
     DEAD_LETTERS,
     EPISODES,

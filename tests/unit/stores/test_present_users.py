@@ -3,8 +3,8 @@
 import pytest
 
 from afterword.schemas import ConversationAssigned
-from afterword.schemas.assignments import MOST_MOVES, givers
 from afterword.schemas.ids import user_digest
+from afterword.schemas.messages import MOST_MOVES, givers
 from afterword.streams.stores.messages import PresentUsers
 
 

@@ -19,7 +19,7 @@ from afterword.streams.telemetry import Metrics
 from faust_eos.batch import Batch, bound
 from faust_eos.errors import EverythingFails, OutputRefused
 from faust_eos.failures import Breaker
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from tests.samples import a_closed_episode, a_summary
 from tests.summarizer_world import a_handler
 

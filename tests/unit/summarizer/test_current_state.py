@@ -12,7 +12,7 @@ from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.conversations import MAX_ROLLING_BYTES, last_rows
 from afterword.streams.summarizer.reconciler import Event
 from afterword.streams.summarizer.summary import SummaryRules
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from tests.samples import NOON, a_cause, a_row, an_amendment
 from tests.summarizer_world import World
 from tests.unit.summarizer.test_amending import CLOSED, DELETE_ALL, LATER, archive, archived, delete, edit

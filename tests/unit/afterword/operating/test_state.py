@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from afterword.operating.rebuild import Last, ResumePoints
 from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, closed, episodes, flush, limits, say, says
 
 AGENTS = st.sampled_from([None, "x", "y", "z"])

@@ -23,7 +23,6 @@ from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
 from afterword.schemas.headers import owner_header, owner_in
 from afterword.serving import events, feed
-from afterword.serving.admission import is_still_admitted
 from afterword.serving.events import CHECK_SECONDS, LATE_SECONDS, STREAMS_PER_KEY, event_stream
 from afterword.serving.feed import (
     ALL,
@@ -39,6 +38,7 @@ from afterword.serving.feed import (
 )
 from afterword.serving.principal import CACHED_SECONDS, Principal
 from afterword.serving.problems import PositionInvalid, TooManyStreams, Unauthenticated
+from afterword.serving.services import is_still_admitted
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka, Serve, Settings

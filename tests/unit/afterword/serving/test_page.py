@@ -28,7 +28,6 @@ from afterword.schemas import Quality, Usage
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.summaries import SUMMARY_CREATED, Compression
 from afterword.serving import requests, server
-from afterword.serving.admission import admit, is_still_admitted
 from afterword.serving.feed import ALL, Batch, Published, StreamFilter
 from afterword.serving.page import operating
 from afterword.serving.page.operating import LiveTotals, live_parts
@@ -49,6 +48,7 @@ from afterword.serving.principal import Principal, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.serving.requests import SharedRead
 from afterword.serving.server import make_app
+from afterword.serving.services import admit, is_still_admitted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka, Llm, Settings
 from afterword.streams.stores.episodes import UsageTotals

@@ -21,7 +21,7 @@ from afterword.streams.telemetry.tracing import (
     traceparent,
     tracer_from,
 )
-from faust_eos.output import Output
+from faust_eos.transaction import Output
 from tests.summarizer_world import World, a_handler, a_step_runner
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
 from tests.unit.summarizer.test_amending import DELETE_ALL, a_world, amend, archive, edit
