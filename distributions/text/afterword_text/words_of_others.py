@@ -280,7 +280,7 @@ def _sender_of_mail(lines: Sequence[_Line], at: int) -> str | None:
     kinds = (_FROM, _SUBJECT, _HEADER)
     fields = [kind for other in header for kind in kinds if kind.match(other.small)]
     begins = any(kind.match(line.small) for kind in kinds)
-    is_header = sender is not None and len(fields) > 1 and (_SUBJECT in fields or "@" in name)
+    is_header = len(fields) > 1 and (_SUBJECT in fields or "@" in name)
     return name if begins and is_header else None
 
 
