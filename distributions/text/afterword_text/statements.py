@@ -199,8 +199,9 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
         if not (ends := inside.search(text)):
             return "", inside
         text = text[ends.end() :]
+    framing = PHRASES.own_trade.sub("", text)
     for begin, end in PERSISTENT_FRAMES:
-        if begin.search(text):
+        if begin.search(framing):
             ends = _FRAME_ENDS.search(text)
             return (text[ends.end() :], None) if ends else ("", end)
     said_to = len(text.rstrip())
@@ -213,7 +214,7 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
             text = text[: piece.start()] if goes_on else ""
             break
     labelled = (match.start() for match in PHRASES.label.finditer(text) if not PHRASES.own_label.match(match["label"]))
-    return ("" if _FRAME.search(text) else text[: next(labelled, None)]), None
+    return ("" if _FRAME.search(PHRASES.own_trade.sub("", text)) else text[: next(labelled, None)]), None
 
 
 def own_texts(messages: Sequence[Message]) -> dict[str, str]:
@@ -230,11 +231,10 @@ def own_texts(messages: Sequence[Message]) -> dict[str, str]:
 def assertions(text: str) -> list[str]:
     """Return the clauses of a text that assert something, without questions, reports, jokes and suppositions."""
     return [
-        clause
-        for sentence in sentences_of(text)
-        if _is_said(sentence)
+        asserted
+        for sentence in map(_said_oneself, sentences_of(text))
         for clause in _clauses(sentence)
-        if not (PHRASES.asks.match(clause) or _is_hypothetical(clause))
+        if not PHRASES.asks.match(clause) and (asserted := _asserted(clause))
     ]
 
 
@@ -253,20 +253,26 @@ def statements(text: str) -> list[Statement]:
     by_text: dict[tuple[str, str | None, str], Statement] = {}
     sentences = (part for sentence in sentences_of(text) for part in _LOOSE_END.split(sentence))
     for number, sentence in enumerate(sentences):
-        if _is_said(sentence):
-            for statement in _statements(sentence, is_first=number < GREETINGS):
-                by_text.setdefault((statement.text, statement.attribute, statement.status), statement)
+        for statement in _statements(_said_oneself(sentence), is_first=number < GREETINGS):
+            by_text.setdefault((statement.text, statement.attribute, statement.status), statement)
     return list(by_text.values())
 
 
-def _is_said(sentence: str) -> bool:
-    is_others = sentence.startswith("[") or _REPORTED.search(sentence) or _IRONY.search(sentence)
-    return len(sentence) <= SENTENCE_CHARACTERS and not is_others
+def _said_oneself(sentence: str) -> str:
+    """Return what a sentence says before "and my mother says …"; "" if all of it is somebody else's, or a joke."""
+    if len(sentence) > SENTENCE_CHARACTERS or sentence.startswith("[") or _IRONY.search(sentence):
+        return ""
+    own = sentence[: report.start()] if (report := _REPORTED.search(sentence)) else sentence
+    return own if report is None or PHRASES.before_report.search(own) else ""
 
 
-def _is_hypothetical(clause: str) -> bool:
-    match = _HYPOTHETICAL.search(clause)
-    return match is not None and not match["wish"]
+def _asserted(clause: str) -> str:
+    """Return what a clause says before it supposes something about another subject; "" if it only supposes."""
+    supposition = _HYPOTHETICAL.search(clause)
+    if supposition is None or supposition["wish"]:
+        return clause
+    before, _, subject = clause[: supposition.start()].rpartition(", ")
+    return before if subject.strip() else ""
 
 
 def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
@@ -292,9 +298,10 @@ def _supposed_apart(sentence: str, clauses: Sequence[str]) -> Iterator[str]:
     """Yield the clauses that suppose nothing; what is linked to a supposition belongs to it."""
     is_supposed = False
     for before, clause in pairwise(("", *clauses)):
-        is_supposed = _is_hypothetical(clause) or (is_supposed and _is_linked(sentence, before, clause))
-        if not is_supposed:
-            yield clause
+        asserted = "" if is_supposed and _is_linked(sentence, before, clause) else _asserted(clause)
+        is_supposed = asserted != clause
+        if asserted:
+            yield asserted
 
 
 def _is_linked(sentence: str, before: str, clause: str) -> bool:
@@ -374,8 +381,9 @@ def ruled_attributes(sentence: str) -> set[str]:
 
 
 def _ruled(clause: str, is_first: bool) -> Iterator[Statement]:
-    for rule in RULES if _ANY_RULE.match(clause.lower()) else ():
-        fits = rule.pattern.match(clause)
+    begin = when.end() if (when := PHRASES.begins_when.match(clause)) else 0
+    for rule in RULES if _ANY_RULE.match(clause.lower(), begin) else ():
+        fits = rule.pattern.match(clause, begin)
         if fits is None or (rule.status == "implied" and rule.attribute == "name" and not is_first):
             continue
         if _has_right_values(fits):
