@@ -1,8 +1,12 @@
 """What all events share: the base model, ids, times, and the repair of JSON with careless Unicode."""
 
+import ast
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, Any
 
 from pydantic import (
@@ -12,12 +16,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     StringConstraints,
     TypeAdapter,
     WithJsonSchema,
 )
-from pydantic_core import PydanticSerializationError
+from pydantic_core import CoreSchema, PydanticSerializationError
 
 from afterword_text.visible import without_surrogates
 
@@ -113,7 +118,26 @@ def mended(data: bytes) -> bytes:
     return content.replace(NEVER, rb"\\") if max(encoded, lone) < MOST_MENDED else data
 
 
-class Model(BaseModel):
+class Described(BaseModel):
+    """A model whose JSON schema describes a field by the docstring below it.
+
+    pydantic has an option for this, which parses the source of every model at import: 50 ms for each command.
+    """
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(core)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for model in cls.__mro__[: cls.__mro__.index(Described)]:
+            for pair in pairwise(ast.parse(dedent(getsource(model))).body[0].body):  # type: ignore[attr-defined]
+                match pair:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        for each in {name, getattr(cls.model_fields.get(name), "alias", None)} & properties.keys():
+                            properties[each].setdefault("description", cleandoc(text))
+        return schema
+
+
+class Model(Described):
     """The immutable base of all events.
 
     Unknown fields are ignored, because a newer producer must not break an older worker. Validation is strict: `"5"` is
@@ -126,7 +150,6 @@ class Model(BaseModel):
         strict=True,
         hide_input_in_errors=True,  # it may be a text that somebody wrote
         json_schema_serialization_defaults_required=True,  # every field is present in what we write
-        use_attribute_docstrings=True,
     )
 
     def to_json(self, **options: Any) -> bytes:

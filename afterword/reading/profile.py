@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
+from functools import cache
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -147,15 +148,19 @@ class Outcome(NamedTuple):
     """True if what ends it may be about another person, such as a child."""
 
 
-OUTCOMES = tuple(
-    Outcome(
-        re.compile(one["was"].replace("\n", ""), re.IGNORECASE),
-        re.compile(one["ends"].replace("\n", ""), re.IGNORECASE),
-        one.get("shares", False),
-        one.get("names_others", False),
+@cache
+def _outcomes() -> tuple[Outcome, ...]:
+    return tuple(
+        Outcome(
+            re.compile(one["was"].replace("\n", ""), re.IGNORECASE),
+            re.compile(one["ends"].replace("\n", ""), re.IGNORECASE),
+            one.get("shares", False),
+            one.get("names_others", False),
+        )
+        for one in VOCABULARY["first_person"]["outcomes"]
     )
-    for one in VOCABULARY["first_person"]["outcomes"]
-)
+
+
 SEVERAL = ("job",)
 """Attributes that may have several values at a time, unless one is said to be new."""
 SINGLE = ("marital_status",)
@@ -176,7 +181,7 @@ class Endings:
     def add(self, place: int, fact: FactOfUser) -> None:
         if fact.attribute:
             self._of_attribute[fact.attribute].append((place, fact))
-        for outcome in OUTCOMES:
+        for outcome in _outcomes():
             if outcome.ends.search(fact.statement):
                 self._of_outcome[outcome].append((place, fact))
         for word in subject_of(fact.statement).words:
@@ -238,7 +243,7 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     shared = sum(weight for word, weight in about.words.items() if word in meant)
     is_outcome = False
     is_of_others = not ended.others <= about.others
-    for one in (outcome for outcome in OUTCOMES if outcome.ends.search(end.statement)):
+    for one in (outcome for outcome in _outcomes() if outcome.ends.search(end.statement)):
         if one.was.search(fact.statement) and (shared or not one.shares_words):
             return one.names_others or not is_of_others
         is_outcome = True  # it ends nothing else, unless it names it

