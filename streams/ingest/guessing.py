@@ -365,10 +365,12 @@ class _Guesser:
         role, role_value = self._role()
         conversation = self._conversation()
         tenant, user = self._tenant_and_user(conversation, role)
+        if conversation is None and (conversation := self._by_role(role, user)):
+            is_writer = conversation.is_about("writers")
+            if user is None or not _is_one_of_each(user, conversation):
+                user = conversation if is_writer else self.take(lambda one: _as_user(one, conversation))
         if user is None and conversation is not None:
-            user = self._of_key(conversation) or self.take(_as_writer) or self._of_private_chat(conversation)
-        if conversation is None and (conversation := self._by_role(role, user)) and user is None:
-            user = conversation if conversation.is_about("writers") else self.take(_as_writer)
+            user = self._of_key(conversation) or self.take(self._as_writer) or self._of_private_chat(conversation)
         if conversation and user and role and _mixes(user, role, tenant, conversation):
             conversation = None
         identifier = self._identifier(conversation, role, tenant)
@@ -480,6 +482,19 @@ class _Guesser:
 
         return self.take(is_user)
 
+    def _as_writer(self, column: Column) -> float:
+        """Score a column as the author in conversations of several users: its name must consist of words for a user,
+        and all of them must speak as users.
+        """
+        is_named = column.is_about("users") and all(_any([word], "users", "ids") for word in column.last)
+        repeats = column.distinct < len(column.values)
+        if not (is_named and repeats and column.differs) or column.has("staff"):
+            return 0
+        users, assistants = (
+            {one for at, one in column.values.items() if self.sides.get(at) == side} for side in ("user", "assistant")
+        )
+        return 1 + column.is_id if assistants <= users else 0
+
     def _of_private_chat(self, conversation: Column) -> Column | None:
         """Return the conversation if its id is that of whoever writes as the user in it, and so it is the user's."""
         said = [at for at, side in self.sides.items() if side == "user"]
@@ -547,12 +562,20 @@ class _Guesser:
                 is_named = all(_any([word], group, "messages", "users") for word in column.flagged)
                 if is_named and column.truth and _any(column.flagged, group):
                     found.append(column.equals(column.truth[is_shown]))
-            hidden = [
-                f"hidden_{group}" for group in ("audiences", "kinds", "places", "authors") if column.is_about(group)
-            ]
+            is_kind = column.is_about("kinds")
+            about = [column.noun, *(column.parts[-2] if is_kind and len(column.parts) > 1 else ())]
+            hidden = [f"hidden_{group}" for group in ("audiences", "kinds", "places", "authors") if _any(about, group)]
+            if is_kind and (_any(column.last, "messages") or self._is_mixed_in_talks(column)):
+                hidden.append("hidden_messages")
             if hidden and column.distinct <= FEW:
                 found += [column.equals(text) for text in column.texts if _any(_words(text), *hidden)]
         return " || ".join(found)
+
+    def _is_mixed_in_talks(self, column: Column) -> bool:
+        """Return whether a column differs within conversations, or within those of a key if none is named."""
+        columns = self.sample.columns
+        talks = [one for one in columns.values() if one.is_about("conversations") and one.differs]
+        return any(_mixed(column.values, [column], [one]) for one in talks or filter(None, [columns.get("key")]))
 
     def _changes(
         self, identifier: Column | None, conversation: Column | None, tenant: Column | None
@@ -663,21 +686,16 @@ def _mixes(user: Column, role: Column, *scope: Column | None) -> bool:
 def _as_user(column: Column, conversation: Column | None, tenant: Column | None = None) -> float:
     """Score a column as the user, of whom each conversation has exactly one."""
     may_tell = column.path != "key" and column.differs and not column.has("staff")
-    if not (may_tell and _is_one_of_each(column, conversation, tenant)):
+    repeats = column.distinct < len(column.values)  # or it may be an id of the message
+    if not (may_tell and (repeats or conversation) and _is_one_of_each(column, conversation, tenant)):
         return 0
     if column.is_about("accounts"):
         return 1 + column.is_id if conversation and _is_each(column, conversation) else 0
     if column.is_about("users") and not column.has("writers"):
         share = min(1.0, column.distinct / (conversation.distinct if conversation else column.distinct))
-        return 2 + column.is_id + (column.noun not in ("user", "usr")) + share
+        return 2 + column.is_id + (column.noun not in ("user", "usr")) + share + 2 * repeats
     is_writer = column.has("writers") and column.is_about("writers", "users") and conversation is not None
     return 1 if is_writer and column.is_id else 0
-
-
-def _as_writer(column: Column) -> float:
-    """Score a column as the author in conversations of several users: its name must consist of words for a user."""
-    is_named = column.is_about("users") and all(_any([word], "users", "ids") for word in column.last)
-    return 1 + column.is_id if is_named and column.differs and not column.has("staff") else 0
 
 
 def _as_role(column: Column) -> float:
