@@ -92,7 +92,7 @@ def parse_trigger(trigger: Any, tokens: int) -> Node:
     """Parse what `read_trigger` returned. `tokens` counts in the default set of conditions. Raises: TriggerInvalid."""
     if isinstance(trigger, str):
         return parse_trigger(TRIGGER_PRESETS[trigger].trigger, tokens)
-    if isinstance(trigger, int) and not isinstance(trigger, bool):
+    if isinstance(trigger, int | float) and not isinstance(trigger, bool):  # a float may be an integer of many digits
         return "any", (_condition("messages", trigger, ""), ("tokens", tokens))
     if isinstance(trigger, list | tuple):
         return _nested("all", trigger, "", 1, place="")

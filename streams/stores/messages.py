@@ -111,11 +111,15 @@ class PresentUsers:
     def since(self, user_id: str, offset: int) -> str:
         """Return to whom a message or an episode of this offset belongs now that is stored as this user's.
 
-        Any of the assignments may have been applied to it; an earlier one is not, once a later one gave to its giver.
+        The first ones may have been applied to it: those up to the last after which this user can have had something.
         """
         later = [move for move in self.moves if move.offset > offset]
-        due = [one for n, one in enumerate(later) if all(one.giver != other.taker for other in later[n + 1 :])]
-        return self._named(due, user_id, offset)
+        user, applied = user_digest(user_id), 0
+        without = set[str]()  # who has given everything away
+        for number, move in enumerate(later, start=1):
+            without = without | {move.giver} if move.giver in without else (without | {move.giver}) - {move.taker}
+            applied = applied if user in without else number
+        return self._named(later[applied:], user_id, offset)
 
     def _named(self, moves: Sequence[Move], user_id: str, offset: int) -> str:
         return self.names.get(owner(moves, user_digest(user_id), offset), user_id) if moves else user_id

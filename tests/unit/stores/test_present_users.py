@@ -23,6 +23,7 @@ TWO_GUESTS = "2 guest>ann", "4 guest>bob"
 BACK = "2 guest>ann", "4 ann>guest"
 RING = "2 ann>bob", "4 bob>cleo", "6 cleo>ann"
 GIVEN_TO_GIVER = "2 guest>ann", "4 bob>guest"
+GIVEN_TWICE = "2 guest>bob", "4 bob>ann", "6 guest>bob"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,14 @@ def test_offset_of_a_message_decides_whose_it_is(moves: tuple[str, ...], user: s
     users = after(*moves)
     assert users.of(user, offset) == present
     assert users.since(present, offset) == present
+
+
+@pytest.mark.parametrize("moves", [BACK, RING, GIVEN_TWICE, (*GIVEN_TWICE, "8 ann>cleo", "9 bob>ann")])
+def test_message_is_brought_up_to_date_from_any_state(moves: tuple[str, ...]) -> None:
+    users = after(*moves)
+    for writer in ("guest", "ann", "bob", "cleo"):
+        for done in range(len(moves) + 1):
+            assert users.since(after(*moves[:done]).of(writer, 1), 1) == users.of(writer, 1)
 
 
 def test_only_takers_who_kept_something_are_named() -> None:

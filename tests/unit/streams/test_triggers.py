@@ -103,6 +103,7 @@ def test_preset_is_chosen_by_name(
         ('{"seconds": "300"}', "seconds: must be a number of more than 0"),
         ('{"important_content": -1}', "important_content: must be a whole number of at least 0"),
         ("0", "messages: must be a whole number of at least 1"),
+        (str(10**30), "messages: must be a whole number of at least 1, and less than 2⁶³"),
         ("true", "must be a table with a condition, any or all"),
         ("{oops", "not JSON"),
         ("hourly", "neither a number, JSON nor a preset"),

@@ -632,6 +632,16 @@ async def test_late_episode_has_the_users_of_the_archive(is_archived: bool) -> N
     assert world.episodes.episodes["c1:1"].participants == ("cleo", "bob")
 
 
+async def test_message_archived_under_its_earlier_user_is_the_present_ones() -> None:
+    world = await a_world()
+    await handed_over(world)
+    late = replace(archived_message(CLOSED[0].messages[0], CLOSED[0]), changed=50)
+    await world.messages.assign("c1:1", [late])  # by a worker that had not seen the assignment
+    await amend(world, edit("m1"), 101)
+    episode = world.episodes.episodes["c1:1"]
+    assert (episode.summary.revision, episode.participants, episode.summary.user_id) == (3, ("u2",), "u2")
+
+
 async def test_episode_with_expired_messages_is_assigned() -> None:
     world = await a_world_with_facts()
     await world.messages.expire(LATER, 100)
