@@ -49,10 +49,7 @@ INTERRUPTED = 130
 """Exit code of a program ended by SIGINT, following the shells' convention."""
 SHOWN_CHARACTERS = 600
 """How much of a record is printed."""
-SHOWN_CONVERSATIONS = 10
-SHOWN_TEXT = 70
 SHOWN_EXAMPLE = 40
-FAILS_SHOWN = 3
 MOST_NAMED = 5
 """How many users, conversations or problems are printed."""
 
@@ -298,7 +295,7 @@ def init(
 ) -> None:
     """Read a topic, guess how its records become messages, and write the mapping to afterword.toml.
 
-    It prints each field with values of three conversations, and conversations split into episodes. Exit 1 if a field is
+    It prints each field with values of three conversations, and counts what the records become. Exit 1 if a field is
     not found or records do not fit the mapping. The file is the one that AFTERWORD_INGEST__FILE names, and must not
     exist yet.
     """
@@ -325,6 +322,8 @@ def init(
 
 
 def _print_proposal(proposed: "Proposal", file: Path, settings: "Settings") -> None:
+    from afterword.streams.ingest.previews import checked
+
     typer.echo(printable(proposed.toml))
     rows = [
         (each.field, each.expression, *(text[:SHOWN_EXAMPLE] for text in each.examples), str(each.distinct))
@@ -334,21 +333,7 @@ def _print_proposal(proposed: "Proposal", file: Path, settings: "Settings") -> N
     print_table(("field", "expression", *examples, "distinct"), rows)
     for name, note in proposed.guess.notes.items():
         typer.secho(shown(f"{name}: {note}" if name else note), fg="red")
-    fails = [each for each in proposed.previews if each.problem]
-    mapped = sum(bool(each.becomes) for each in proposed.previews)
-    skipped = len(proposed.previews) - mapped - len(fails)
-    typer.echo(
-        f"{many(len(proposed.previews), 'record', 'records')}: {mapped} mapped, {skipped} skipped, {len(fails)} fail"
-    )
-    for each in fails[:FAILS_SHOWN]:
-        typer.echo(shown(f"  {_address(each)}: {each.problem}"))
-    for name, episodes in list(proposed.conversations.items())[:SHOWN_CONVERSATIONS]:
-        people = dict.fromkeys(f"{each.user_id} ({each.role})" for event in episodes for each in event.messages)
-        typer.echo(shown(f"conversation {name}: {', '.join(list(people)[:MOST_NAMED])}"))
-        for event in episodes:
-            text = " ".join(event.messages[0].content.split())[:SHOWN_TEXT]
-            count = many(event.message_count, "message", "messages")
-            typer.echo(shown(f"  episode {event.ordinal}: {count}, “{text}…”"))
+    _print_checked(checked(proposed.previews), as_json=False)
     typer.echo(f"\nwritten to {file}; now:")
     typer.echo(f"  export AFTERWORD_KAFKA__BOOTSTRAP_SERVERS={settings.kafka.bootstrap_servers}")
     typer.echo("  afterword source try       what each record becomes; change the file until it is right")

@@ -23,7 +23,7 @@ from afterword.schemas import (
     MessageEdited,
 )
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.schemas.messages import MessageChanges
+from afterword.schemas.messages import ConversationChange, MessageChanges
 from afterword.serving.outbox import WrittenAnswer, require_own, write_change, write_events
 from afterword.serving.principal import Principal
 from afterword.serving.problems import (
@@ -116,6 +116,9 @@ class DeletionQuery(Parameters):
     """Free-text reason."""
 
 
+Change = ChangeBody | MergeBody | DeletionQuery
+
+
 @router.post("/messages", status_code=202, openapi_extra=described_body(MessagesBody), responses=responses(409))
 async def send_messages(
     request: Request, principal: MayWrite, given: Annotated[MessagesBody, body_of(MessagesBody)]
@@ -164,11 +167,7 @@ async def flush_conversation(
     given: Annotated[FlushBody, body_of(FlushBody, SMALL_BYTES)],
 ) -> WrittenAnswer:
     """Close a conversation's pending messages now."""
-    tenant_id = principal.tenant(given.tenant_id)
-    event = ConversationFlush(
-        conversation_id=conversation_id, agent_id=given.agent_id, tenant_id=tenant_id, reason=given.reason
-    )
-    return await _change(request, principal, event)
+    return await _change(request, principal, ConversationFlush, given, conversation_id=conversation_id)
 
 
 @router.patch(
@@ -182,9 +181,7 @@ async def edit_message(
     given: Annotated[ChangeBody, body_of(ChangeBody)],
 ) -> WrittenAnswer:
     """Replace fields of a message in the archive, its episode and its summary."""
-    ids = {"id": message_id, "conversation_id": conversation_id, "tenant_id": principal.tenant(given.tenant_id)}
-    changes = {name: getattr(given, name) for name in given.model_fields_set}
-    return await _change(request, principal, MessageEdited(**{**changes, **ids}))
+    return await _change(request, principal, MessageEdited, given, conversation_id=conversation_id, id=message_id)
 
 
 @router.delete("/conversations/{conversation_id}/messages/{message_id}", status_code=202)
@@ -196,9 +193,7 @@ async def delete_message(
     wanted: Annotated[DeletionQuery, Query()],
 ) -> WrittenAnswer:
     """Delete a message from the archive, its episode, its summary and the index."""
-    tenant_id = principal.tenant(wanted.tenant_id)
-    event = MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
-    return await _change(request, principal, event)
+    return await _change(request, principal, MessageDeleted, wanted, conversation_id=conversation_id, id=message_id)
 
 
 @router.delete("/conversations/{conversation_id}", status_code=202)
@@ -206,9 +201,7 @@ async def delete_conversation(
     request: Request, principal: MayWrite, conversation_id: ConversationId, wanted: Annotated[DeletionQuery, Query()]
 ) -> WrittenAnswer:
     """Delete all messages of a conversation so far, from everywhere."""
-    tenant_id = principal.tenant(wanted.tenant_id)
-    event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
-    return await _change(request, principal, event)
+    return await _change(request, principal, ConversationDeleted, wanted, conversation_id=conversation_id)
 
 
 @router.post(
@@ -227,8 +220,8 @@ async def assign_conversation(
 
     Episodes, facts and recall follow.
     """
-    users = given.from_user_id, given.user_id
-    return await _change(request, principal, _assignment(principal, conversation_id, *users, given))
+    _require_two_users(principal, given.from_user_id, given.user_id)
+    return await _change(request, principal, ConversationAssigned, given, conversation_id=conversation_id)
 
 
 @router.post(
@@ -247,33 +240,33 @@ async def merge_users(
     server or a Kafka producer began a moment ago may not be known yet; name it in a request of its own.
     """
     services, tenant_id = services_of(request), principal.tenant(given.tenant_id)
-    _assignment(principal, "any", user_id, into, given)
+    _require_two_users(principal, user_id, into)
     names = await services.memory.conversation_ids(user_id=user_id, tenant_id=tenant_id)
     names = sorted({*names, *services.outbox.begun.of(user_id, tenant_id)})
-    events = [_assignment(principal, name, user_id, into, given) for name in names]
+    users = {"from_user_id": user_id, "user_id": into}
+    events = [_event(principal, ConversationAssigned, given, conversation_id=name, **users) for name in names]
     return await write_events(services.outbox, events, principal.owner, ())
 
 
-def _assignment(
-    principal: Principal, conversation_id: str, from_user_id: str, user_id: str, given: MergeBody
-) -> ConversationAssigned:
+def _require_two_users(principal: Principal, from_user_id: str, user_id: str) -> None:
     """Raises: NotPermitted if the key is bound to one of the users; RequestInvalid if they are the same."""
     if principal.user_id is not ANYONE:
         raise NotPermitted(problem="the key is bound to a user, and may not act for two")
     if from_user_id == user_id:
         raise RequestInvalid(problems=[("user_id", "must be another user")])
-    return ConversationAssigned(
-        conversation_id=conversation_id,
-        from_user_id=from_user_id,
-        user_id=user_id,
-        tenant_id=principal.tenant(given.tenant_id),
-        reason=given.reason,
-    )
 
 
-async def _change(request: Request, principal: Principal, event: InputEvent) -> WrittenAnswer:
+def _event(principal: Principal, model: type[ConversationChange], given: Change, **ids: str) -> InputEvent:
+    """Return the event for a change, with the fields that the request gives."""
+    fields = {name: getattr(given, name) for name in given.model_fields_set}
+    return model(**{**fields, **ids, "tenant_id": principal.tenant(given.tenant_id)})  # type: ignore[return-value]
+
+
+async def _change(
+    request: Request, principal: Principal, model: type[ConversationChange], given: Change, **ids: str
+) -> WrittenAnswer:
     services = services_of(request)
-    return await write_change(services.memory, services.outbox, principal, event)
+    return await write_change(services.memory, services.outbox, principal, _event(principal, model, given, **ids))
 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import orjson
 from aiokafka import ConsumerRecord
 
-from afterword.schemas import ConversationFlush, EpisodeClosed, InvalidRecord, decode_closed
-from afterword.schemas.decoding import RecordHeaders, record_time
-from afterword.schemas.headers import ProducerRecord, to_record
+from afterword.schemas import InvalidRecord
+from afterword.schemas.decoding import RecordHeaders
+from afterword.schemas.headers import ProducerRecord
 from afterword.schemas.messages import MESSAGE_DELETED, MESSAGE_EDITED
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.formats import MAGIC, unframed
@@ -30,9 +30,7 @@ from afterword.streams.ingest.sources import (
     require_sources,
 )
 from afterword.streams.kafka.log_reader import Extent, Log, open_log
-from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.settings import Episodes, Settings
-from afterword_text.tokens import count_tokens
+from afterword.streams.settings import Settings
 
 
 class NoRecords(AfterwordError):
@@ -134,7 +132,7 @@ def checked(previews: Sequence[Preview]) -> Checked:
         report.problems.update([each.problem] if each.problem else [])
         last: tuple[Any, ...] | None = None
         for made in each.becomes:
-            event, kind = orjson.loads(made.value or b"{}"), dict(made.headers)["ce_type"].decode()
+            event, kind = orjson.loads(made.value), made.event_type
             place = tuple(event.get(name) for name in ("tenant_id", "conversation_id", "id"))
             known, text = texts.get(place), event.get("content", texts.get(place))
             if kind == MESSAGE_DELETED:
@@ -205,8 +203,6 @@ class Proposal:
     guess: Guess
     fields: Sequence[FieldShown]
     previews: Sequence[Preview]
-    conversations: Mapping[str, Sequence[EpisodeClosed]]
-    """The episodes of each conversation, as the segmenter would cut them."""
 
 
 async def propose(settings: Settings, topic: str, form: str | None, count: int) -> Proposal:
@@ -246,8 +242,7 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
     guessed = guess(read, key_format)
     toml = toml_of(topic, form, guessed)
     [source] = parse_sources(toml, "")
-    outcomes = await preview(settings, source, records)
-    return Proposal(toml, guessed, described(guessed, read), outcomes, segmented(outcomes, settings.episodes))
+    return Proposal(toml, guessed, described(guessed, read), await preview(settings, source, records))
 
 
 async def format_of(registry: SchemaRegistry, values: Sequence[tuple[bytes, RecordHeaders]]) -> Format:
@@ -262,23 +257,3 @@ async def format_of(registry: SchemaRegistry, values: Sequence[tuple[bytes, Reco
     if all(data[:1] in (b"{", b"[") for _, data in framed):
         return "json-schema" if framed and values[0][0][0] == MAGIC else "json"
     return await registry.format_of(*framed[-1][0])
-
-
-def segmented(outcomes: Sequence[Preview], limits: Episodes) -> dict[str, list[EpisodeClosed]]:
-    """Cut mapped records into episodes by the rules alone. Each conversation is flushed at its end."""
-    made = [(one, each.record.timestamp) for each in outcomes for one in each.becomes]
-    last = max((timestamp for _, timestamp in made), default=0)
-    names = {one.conversation_id: one.tenant_id for one, _ in made}
-    flushes = [ConversationFlush(conversation_id=name, tenant_id=tenant) for name, tenant in names.items()]
-    written = [*made, *((to_record(flush, record_time(last)), last) for flush in flushes)]
-    records = [
-        ConsumerRecord("messages", 0, at, time, 0, one.conversation_id.encode(), one.value, 0, 0, 0, one.headers)
-        for at, (one, time) in enumerate(written)
-    ]
-    segmenter = Segmenter(limits, "episodes", "dead letters", {}, {}, count_tokens)
-    episodes: dict[str, list[EpisodeClosed]] = {}
-    for out in segmenter.process(records, last).outgoing:
-        event = decode_closed(out.key, out.value, out.headers) if out.topic == "episodes" else None
-        if isinstance(event, EpisodeClosed):
-            episodes.setdefault(event.conversation_id, []).append(event)
-    return episodes
