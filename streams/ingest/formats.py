@@ -6,10 +6,12 @@ A registry's value begins with a zero byte and the schema's id in four bytes, un
 import binascii
 import io
 import re
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -51,19 +53,9 @@ class SchemaId(NamedTuple):
 INVALID_FRAMING = "invalid_framing"
 UNFRAMED = "it does not begin with a zero byte and a schema's id"
 Part = Literal["key", "value"]
-FRAMINGS = (
-    (r"__PART_schema_id: \x01(.{16})", "guids", ""),
-    (r"__PART_schema_id: \x00(.{4})", "ids", ""),
-    (r"apicurio\.PART\.contentId: (.{8})\Z", "ids", ""),
-    (r"apicurio\.PART\.globalId: (.{8})\Z", "globalIds", ""),
-    (r"(__PART_schema_id|apicurio\.PART\.(content|global)(Id|Hash)): ", "", "is in a header in another form"),
-    (r"(?i)content-type: avro/binary\+", "", "is in the header content-type (Azure)"),
-    (r"\x03[\x00\x05].{16}", "", "is a UUID after 03 00 or 03 05 (AWS Glue)"),
-    (r"\x00{5}.{4}", "", "seems to have 8 bytes (Apicurio 2) without Default4ByteIdHandler"),
-    (r"\x00(.{4})", "ids", ""),
-)
-"""How values, or lines of headers, of serializers begin, with the kind of the id in the group. Without a kind, the id
-cannot be used: the last part says where it is."""
+FRAMINGS: Sequence[Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("framings.toml").read_text(encoding="utf-8")
+)["framings"]
 
 
 def read_json(data: bytes) -> Any:
@@ -79,14 +71,14 @@ def read_json(data: bytes) -> Any:
 def unframed(data: bytes, headers: RecordHeaders = (), part: Part = "value") -> tuple[SchemaId, bytes]:
     """Split a framed value, or key, into its schema's id and the rest. Raises: InvalidRecord."""
     lines = [b"%s: %s" % (name.encode(), value or b"") for name, value in headers]
-    for start, kind, where in FRAMINGS:
-        pattern = re.compile(start.replace("PART", part).encode(), re.DOTALL)
+    for framing in FRAMINGS:
+        kind, pattern = framing.get("kind"), re.compile(framing["start"].replace("PART", part).encode(), re.DOTALL)
         for text in (*lines, data):
             if (found := pattern.match(text)) is None:
                 continue
             if not kind:
                 how = "which is not supported; produce with the id in front of the value, as Confluent's serializers do"
-                raise InvalidRecord(INVALID_FRAMING, f"its schema's id {where}, {how}")
+                raise InvalidRecord(INVALID_FRAMING, f"its schema's id {framing['where']}, {how}")
             number = str(UUID(bytes=found[1])) if kind == "guids" else int.from_bytes(found[1])
             # what follows in a header are a Protobuf message's indexes
             return SchemaId(number, kind), text[found.end() :] + (b"" if text is data else data)

@@ -47,8 +47,6 @@ NAMED = 3
 USUALLY = 0.5
 """A field is only mapped if at least this share of the messages has it."""
 NEARLY_ALL = 0.8
-SOMETIMES = 0.1
-"""Minimum share of records that are messages."""
 UNEDITED = 4
 """What a text that may have been corrected or masked since loses against others."""
 
@@ -168,9 +166,7 @@ class Sample:
 
     def content(self, under: str = "") -> tuple[float, Column | None]:
         """Return the column of what was said, after its score."""
-        least = SOMETIMES * len(self.rows)
-        columns = [one for one in self.columns.values() if one.path.startswith(under) and len(one.values) >= least]
-        return _best(columns, self._as_content)
+        return _best((one for one in self.columns.values() if one.path.startswith(under)), self._as_content)
 
     def _as_content(self, column: Column) -> float:
         values = [one for one in column.values.values() if one != UNAVAILABLE]
