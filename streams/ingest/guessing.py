@@ -415,9 +415,6 @@ class _Guesser:
         """Return the column of the role, and what stands in the file for it."""
         role = self.take(_as_role)
         if role is None:
-            flag = next((one for one in self.sample.columns.values() if one.noun == "bot" and one.is_id), None)
-            if flag and 0 < sum(at in flag.values for at in self.messages) < len(self.messages):
-                return flag, f"{flag.path} && 'assistant' || 'user'"
             return None, None
         known = _known_roles(role)
         self.sides = {at: known.get(role_name(one), "") for at, one in role.values.items()}
@@ -459,11 +456,9 @@ class _Guesser:
         ]
         for tenant in sorted(tenants, key=self._nearness, reverse=True):
             by_both = self.take(lambda one, of=tenant: _as_user(one, conversation, of))  # type: ignore[misc]
-            key = record_row(self.sample.records[self.messages[0]]["key"])
-            is_of_key = isinstance(key, dict) and tenant.path.rpartition(".")[2] in key
             talks = _groups(tenant.values, [role], [conversation, tenant]).values()
             do_talk = 2 * sum(len(sides) > 1 for sides in talks) > len(talks)
-            if by_both or is_of_key or do_talk:  # the same conversation id in two tenants
+            if by_both or do_talk:  # the same conversation id in two tenants
                 self.notes["conversation_id"] = "tenants share ids; the second one's are dead letters (tenant_mismatch)"
                 return tenant, by_both or user
         return None, user
