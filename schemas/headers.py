@@ -102,7 +102,7 @@ def owner_in(headers: Iterable[tuple[str, bytes | None]]) -> EventOwner | None:
     """Read an event's owner from its headers; None if they do not name one."""
     owner = header(headers, OWNER)
     try:
-        tenant_id, user_id = orjson.loads(owner or "")
+        tenant_id, user_id = orjson.loads(owner or "null")
     except (orjson.JSONDecodeError, TypeError, ValueError):
         return None
     return EventOwner(tenant_id, user_id)

@@ -1,7 +1,6 @@
 """Writes that share one trip to the disk or the server."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -14,14 +13,13 @@ class Job(NamedTuple):
     """A job that waits for its batch."""
 
     work: Any
-    kind: Hashable
     result: asyncio.Future[Any]
 
 
 class Batches(Generic[T]):
-    """Runs one batch at a time. Jobs that arrive meanwhile wait, and those of one kind form the next batch.
+    """Runs one batch at a time. Jobs that arrive meanwhile wait, and those of one kind form a batch.
 
-    A job that arrives while nothing runs waits for nothing. If a batch of several fails because of one of its jobs,
+    The kinds take turns. A job that arrives while nothing runs waits for nothing. If a batch of several fails because of one of its jobs,
     each is run by itself.
     """
 
@@ -29,30 +27,31 @@ class Batches(Generic[T]):
         """`run` runs jobs of one kind and returns their results; a batch has at most `most`."""
         self._run = run
         self._most = most
-        self._waiting: deque[Job] = deque()
+        self._waiting: dict[Hashable, list[Job]] = {}
+        """By kind. The kind whose turn is next comes first."""
         self._work: asyncio.Task[None] | None = None
 
     async def result(self, work: T, kind: Hashable) -> Any:
         """Run a job and return its result. Jobs of kind None are run by themselves."""
-        job = Job(work, kind, asyncio.get_running_loop().create_future())
-        self._waiting.append(job)
+        job = Job(work, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(kind, []).append(job)
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._run_waiting())  # jobs that are given together are in one batch
         return await job.result
 
     async def _run_waiting(self) -> None:
         while self._waiting:
-            jobs = [self._waiting.popleft()]
-            kind, most = jobs[0].kind, self._most if jobs[0].kind is not None else 1
-            while self._waiting and len(jobs) < most and self._waiting[0].kind == kind:
-                jobs.append(self._waiting.popleft())
-            if not await self._answered(jobs):
-                for job in jobs:
-                    await self._answered([job])
+            kind = next(iter(self._waiting))
+            jobs, most = self._waiting.pop(kind), 1 if kind is None else self._most
+            if jobs[most:]:
+                self._waiting[kind] = jobs[most:]
+            if not await self._answered(kind, jobs[:most]):
+                for job in jobs[:most]:
+                    await self._answered(kind, [job])
 
-    async def _answered(self, jobs: Sequence[Job]) -> bool:
+    async def _answered(self, kind: Hashable, jobs: Sequence[Job]) -> bool:
         """Run jobs together and answer them; return False if one of several made them fail."""
-        work = asyncio.ensure_future(self._run(jobs[0].kind, [job.work for job in jobs]))
+        work = asyncio.ensure_future(self._run(kind, [job.work for job in jobs]))
         await asyncio.wait([work])
         # what it calls may cancel it, as a closed client does
         error = asyncio.CancelledError() if work.cancelled() else work.exception()

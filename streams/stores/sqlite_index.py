@@ -7,7 +7,6 @@ The more coordinates of two vectors have the same sign, the higher their cosine 
 space and time, and find as many answers.
 """
 
-import asyncio
 import hashlib
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from afterword.streams.stores.episodes import StoredEpisode, parts
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import COORDINATE, LAST_END, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows, stored
+from afterword.streams.tasks import apart
 from afterword_text.language import STEMMER
 from afterword_text.search_words import hashed, query_words
 
@@ -78,9 +78,8 @@ class SqliteIndex:
     async def put(
         self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:
-        make = partial(_point, episode, texts, vectors or {}, self._model, self._stemmer)
-        # stemming a long episode takes a while, in which other processes may write; calls in memory run directly
-        point = make() if self._file.path is None else await asyncio.to_thread(make)
+        size = sum(len(text.text) for text in texts.values())
+        point = await apart(size, _point, episode, texts, vectors or {}, self._model, self._stemmer)
         if await self._file.write(lambda connection: _put(connection, point)):
             await self._file.empty_log()
 
