@@ -8,7 +8,7 @@ model, which `tools/statements.py` makes of labelled sentences, tells which clau
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple, cast, get_args
 
@@ -22,7 +22,7 @@ from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
 from afterword_text.phrases import PHRASES, pattern_of, with_pieces
 from afterword_text.sentences import ELLIPSIS, sentences_of
 from afterword_text.subjects import subject_of
-from afterword_text.word_model import is_place, probabilities
+from afterword_text.word_model import KEPT_TEXTS, is_place, probabilities
 from afterword_text.words_of_others import own_words
 
 MOST_FACTS = 40
@@ -325,7 +325,7 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
         is_habit = not (ruled or ending or PHRASES.be_negated.search(main))
         if not (PHRASES.lasting_negation.search(clause) or (is_habit and _is_sure(clause))):
             return
-    values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
+    values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}" if subject else "", is_first)]
     if kind_of(clause) == "constraint":  # "soy alérgico" has the form of a job
         values = [statement for statement in values if statement.attribute != "job"]
     yield from (statement._replace(text=clause) for statement in values)
@@ -334,7 +334,7 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
 
 
 def _found_by_model(clause: str) -> Iterator[Statement]:
-    is_new = PHRASES.new.search(clause) is not None
+    is_new = kind_of(clause, or_ended=True) is not None and PHRASES.new.search(clause) is not None
     if kind := kind_of(clause, or_ended=is_new):
         may_be_own = (
             _is_sure(clause) and " " in clause and not (PHRASES.asks.match(clause) or PHRASES.of_others.match(clause))
@@ -426,9 +426,14 @@ def kind_of(clause: str, *, or_ended: bool = False) -> FactKind | None:
 
     With `or_ended`, it may also be what has just begun, which the model takes for the end of something else.
     """
-    probabilities = max(map(probabilities_of, _beginnings(clause)), key=_lasting)
+    probabilities = _most_lasting(clause)
     lasting = _lasting(probabilities) + or_ended * float(probabilities[len(KINDS)])
     return KINDS[int(probabilities[: len(KINDS)].argmax())] if lasting >= CERTAIN else None
+
+
+@lru_cache(maxsize=KEPT_TEXTS)
+def _most_lasting(clause: str) -> NDArray[np.float64]:
+    return max(map(probabilities_of, _beginnings(clause)), key=_lasting)
 
 
 def _is_sure(clause: str) -> bool:
