@@ -114,7 +114,7 @@ _SPEAKER = re.compile(
 )
 """A line of a transcript begins with a name, perhaps beside a time."""
 _COLON = re.compile(r":(?:\s+|$)")
-_SENTENCE_END = re.compile(r"(?<!\bmr)(?<!\bmrs)(?<!\bms)(?<!\bdr)[.!?…]\s+", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?…](?<!\bmr.)(?<!\bmrs.)(?<!\bms.)(?<!\bdr.)\s+", re.IGNORECASE)
 _PLAIN = re.compile(r"[\"'(*_-]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"')*_]*[.,;:!?]*[\"')*_]*")
 _CODE = re.compile(
     r".*[{};]$|Traceback \(|[\w.]+(?:Error|Exception|Warning)\b|at \S+\(|from \S+:\d|</?\w.*>$|[+-]{3} |@@ |File \""
