@@ -19,8 +19,8 @@ class Job(NamedTuple):
 class Batches(Generic[T]):
     """Runs one batch at a time. Jobs that arrive meanwhile wait, and those of one kind form a batch.
 
-    The kinds take turns. A job that arrives while nothing runs waits for nothing. If a batch of several fails because of one of its jobs,
-    each is run by itself.
+    The kinds take turns. A job that arrives while nothing runs waits for nothing. If a batch of several fails because
+    of one of its jobs, each is run by itself.
     """
 
     def __init__(self, run: Callable[[Any, list[T]], Awaitable[Sequence[Any]]], most: int) -> None:
