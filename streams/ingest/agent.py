@@ -182,6 +182,8 @@ class Ingester:
         self._kafka = self.worker.settings.kafka
         self._redaction: RecordRedaction | None = self.worker.settings.redaction.of_records()
         self._good = self._bad = 0
+        self._waiting: dict[tuple[str, int], int] = {}
+        """The offset of the record of each partition that last waited for the registry."""
         ingested = self.worker.metrics.ingested
         self._counters = {outcome: ingested.labels(str(self.number), outcome) for outcome in OUTCOMES}
 
@@ -203,7 +205,9 @@ class Ingester:
                 outputs = await self._outputs(record)
             except RegistryUnavailable as error:
                 self.worker.readiness.not_ready(REGISTRY, error.error_type)
-                log.warning("ingest_paused", stage=STAGE, error_type=error.error_type, problem=error.problem)
+                if self._waiting.get((record.topic, record.partition)) != record.offset:  # not at every attempt
+                    log.warning("ingest_paused", stage=STAGE, error_type=error.error_type, problem=str(error))
+                self._waiting[record.topic, record.partition] = record.offset
                 if not done:
                     await asyncio.sleep(WAIT_SECONDS)
                 break

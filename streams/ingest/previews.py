@@ -17,7 +17,7 @@ from afterword.schemas.messages import MESSAGE_DELETED, MESSAGE_EDITED
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.formats import MAGIC, unframed
 from afterword.streams.ingest.guessing import NOTHING, Guess, Record, guess, items_in, key_format_of, toml_of
-from afterword.streams.ingest.registry import SchemaRegistry, open_registry
+from afterword.streams.ingest.registry import SchemaRegistry, SchemaUnavailable, open_registry
 from afterword.streams.ingest.sources import (
     Expression,
     Format,
@@ -87,7 +87,7 @@ async def preview(settings: Settings, source: Source, records: Sequence[Consumer
                 value, key = await registry.read(source, record)
                 made, invalid = map_items(source, record, value, key)
                 previews.append(Preview(record, value, made, str(invalid) if invalid else ""))
-            except InvalidRecord as error:
+            except (InvalidRecord, SchemaUnavailable) as error:
                 previews.append(Preview(record, value, problem=str(error)))
     return previews
 
@@ -233,8 +233,8 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
         for record in (one for one in records if one.value is not None):
             try:
                 value, key = await registry.read(blank, record)
-            except InvalidRecord as error:
-                problem = error.detail
+            except (InvalidRecord, SchemaUnavailable) as error:
+                problem = str(error)
             else:
                 read.append(context(record, value, key_format, key))
     if not read:
@@ -256,4 +256,4 @@ async def format_of(registry: SchemaRegistry, values: Sequence[tuple[bytes, Reco
         return "json"
     if all(data[:1] in (b"{", b"[") for _, data in framed):
         return "json-schema" if framed and values[0][0][0] == MAGIC else "json"
-    return await registry.format_of(*framed[-1][0])
+    return await registry.format_of(dict.fromkeys(schema for schema, _ in reversed(framed)))

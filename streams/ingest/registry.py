@@ -1,7 +1,7 @@
 """A client of schema registries, using the routes that Confluent's, Karapace, Redpanda's and Apicurio's share."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from afterword.streams.ingest.formats import (
     Part,
     ProtobufSchema,
     Read,
+    SchemaId,
     SchemaRefused,
     is_descriptor,
     read_json,
@@ -48,6 +49,10 @@ class RegistryUnavailable(AfterwordError):
     """the schema registry at {address} cannot be reached: {problem}"""
 
     problem: str
+
+
+class SchemaUnavailable(RegistryUnavailable):
+    """the schema registry at {address} does not give schema {number}: {problem}"""
 
 
 @asynccontextmanager
@@ -145,6 +150,7 @@ class SchemaRegistry:
         with suppress(RegistryUnavailable):
             await self.check()
             fails = key
+            error = SchemaUnavailable(address=self._client.base_url.host, number=key[1], problem=error.problem)
         last = self._failed[fails].seconds if fails in self._failed else 0.0
         if fails and last == LONGEST_PAUSE_SECONDS:
             return self._refused(key, f"the registry has not given it for a minute: {error.problem}", last)
@@ -167,14 +173,19 @@ class SchemaRegistry:
         except (KeyError, IndexError, TypeError, ValueError):
             raise SchemaRefused("the registry does not have it") from None
 
-    async def format_of(self, number: int | str, kind: str = "ids") -> Format:
-        """Return the format of records with this schema: Avro if the registry does not have it, or if there is none.
+    async def format_of(self, schemas: Iterable[SchemaId]) -> Format:
+        """Return the format of records with the first of these schemas that the registry has, or Avro.
 
         Raises: RegistryUnavailable, ConfigurationError.
         """
-        with suppress(SchemaRefused):
-            kind = _type_in(await self._ask(await self._path_of(number, kind))) if self._client.base_url.host else ""
-            return next((form for form, name in TYPES.items() if name == kind), "avro")
+        for number, kind in schemas if self._client.base_url.host else ():
+            try:
+                name = _type_in(await self._ask(await self._path_of(number, kind)))
+                return next((form for form, known in TYPES.items() if known == name), "avro")
+            except SchemaRefused:
+                continue
+            except RegistryUnavailable:
+                await self.check()  # perhaps this schema alone fails
         return "avro"
 
     async def check(self) -> None:

@@ -8,7 +8,9 @@ from aiokafka import ConsumerRecord
 
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.ingest.previews import Proposal, checked, proposal
-from afterword.streams.settings import Settings
+from afterword.streams.ingest.registry import RegistryUnavailable
+from afterword.streams.settings import RegistrySettings, Settings
+from tests.schema_registry import Registry, framed
 
 TEXTS = ("Where is my kite?", "It is in the shed.", "Since when?", "Since Monday, I think.")
 
@@ -58,6 +60,30 @@ async def test_check_doubts_one_user_in_several_conversations() -> None:
         event = {**orjson.loads(preview.becomes[0].value), "user_id": "shop"}
         preview.becomes[:] = [preview.becomes[0]._replace(value=orjson.dumps(event))]  # type: ignore[index]
     assert checked(found.previews).doubts == ["all conversations have the same user"]
+
+
+async def test_failing_schema_is_named_and_others_are_mapped() -> None:
+    names = ("id", "thread", "user", "role", "text")
+    schema = {"type": "record", "name": "Chat", "fields": [{"name": name, "type": "string"} for name in names]}
+    async with Registry() as registry:
+        good, bad = registry.add(schema), registry.add(schema)
+        registry.fails.add(bad)
+        values = [said(n, id=str(n)) for n in range(8)]
+        records = [record(n, framed(bad if n in (2, 7) else good, schema, value)) for n, value in enumerate(values)]
+        settings = Settings(registry=RegistrySettings(url=registry.url))
+        found = await proposal(settings, "chat", None, records)
+    assert (found.guess.missing, sum(bool(one.becomes) for one in found.previews)) == ([], 6)
+    [problem] = {one.problem for one in found.previews if one.problem}
+    assert f"does not give schema {bad}: it answers with 500" in problem
+
+
+async def test_absent_registry_is_an_error_of_all_records() -> None:
+    async with Registry() as registry:
+        registry.is_away = True
+        settings = Settings(registry=RegistrySettings(url=registry.url))
+        for form in (None, "avro"):
+            with pytest.raises(RegistryUnavailable, match="503"):
+                await proposal(settings, "chat", form, [record(0, b"\0\0\0\0\1" + BARE)])
 
 
 BARE = bytes.fromhex("066d2d3106742d31")

@@ -1,6 +1,7 @@
 """Schemas from a registry."""
 
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,16 +9,22 @@ import pytest_asyncio
 from aiohttp import web
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from afterword.schemas import InvalidRecord
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.http import MOST_RESPONSE_BYTES
 from afterword.streams.ingest import registry as module
-from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
-from afterword.streams.settings import RegistrySettings
+from afterword.streams.ingest.agent import Ingester
+from afterword.streams.ingest.formats import SchemaId
+from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, SchemaUnavailable, open_registry
+from afterword.streams.settings import RegistrySettings, Settings
+from afterword.streams.telemetry import Metrics
+from faust_eos.health import Readiness
 from tests.endpoints import serving as serving_route
 from tests.protobuf_schemas import CHAT, descriptor
 from tests.schema_registry import Registry, framed
+from tests.unit.streams.ingest.records import Foreign, source
 
 TEXT: dict[str, Any] = {"type": "record", "name": "Text", "fields": [{"name": "text", "type": "string"}]}
 
@@ -181,10 +188,9 @@ async def test_failing_schema_is_requested_seldom_and_given_up(server: Registry)
             with pytest.raises((RegistryUnavailable, InvalidRecord), match="it answers with 500") as failed:
                 await registry.reader("avro", bad)
             outcomes.append(failed.type)
-        assert outcomes == [RegistryUnavailable] * outcomes.count(RegistryUnavailable) + [InvalidRecord] * (
-            outcomes.count(InvalidRecord)
-        )
-        assert 600 < outcomes.count(RegistryUnavailable) < 700
+        waits = outcomes.count(SchemaUnavailable)
+        assert outcomes == [SchemaUnavailable] * waits + [InvalidRecord] * (1000 - waits)
+        assert 600 < waits < 700
         assert server.asked.count(f"/schemas/ids/{bad}") < 12
         server.fails.clear()
         now = 200.0
@@ -204,6 +210,34 @@ async def test_absent_registry_is_retried_after_growing_pauses(server: Registry)
         server.is_away = False
         now += module.LONGEST_PAUSE_SECONDS
         await registry.reader("avro", number)
+
+
+class TakenBatch:
+    """A batch of which nothing is written."""
+
+    most_bytes = 1_000_000
+
+    def send(self, output: Any) -> None:
+        raise AssertionError(output)
+
+    def take_first(self, count: int) -> None:
+        assert count == 0
+
+
+async def test_waiting_record_is_logged_once(server: Registry) -> None:
+    server.fails.add(number := server.add(TEXT))
+    settings, readiness = Settings(registry=settings_of(server)), Readiness()
+    worker: Any = SimpleNamespace(settings=settings, readiness=readiness, metrics=Metrics("ingest", "0"))
+    records: Any = [Foreign(framed(number, TEXT, {"text": "hello"}), offset=n) for n in range(3)]
+    batch: Any = TakenBatch()
+    async with open_registry(settings.registry) as registry:
+        gate: Any = None
+        ingester = Ingester(gate, worker, source(above='format = "avro"'), 1, registry, gate)
+        with capture_logs() as logs:
+            for attempt in (records, records, records[1:]):
+                await ingester.handle(attempt, batch)
+    assert [one["error_type"] for one in logs] == ["schema_unavailable"] * 2
+    assert readiness.reasons == {"registry": "schema_unavailable"}
 
 
 GUID = "137ff296-ed42-440a-a19e-b4cd436591c2"
@@ -297,8 +331,10 @@ async def test_global_id_is_looked_up_at_apicurios_own_api(server: Registry) -> 
 async def test_registry_names_the_format_of_a_value(server: Registry) -> None:
     numbers = [server.add(TEXT), server.add(CHAT, "PROTOBUF"), server.add({}, "JSON"), 99]
     async with open_registry(settings_of(server)) as registry:
-        found = [await registry.format_of(number) for number in numbers]
-    assert found == ["avro", "protobuf", "json-schema", "avro"]
+        found = [await registry.format_of([SchemaId(number)]) for number in numbers]
+        server.fails.add(numbers[0])
+        found.append(await registry.format_of(map(SchemaId, (99, numbers[0], numbers[1]))))
+    assert found == ["avro", "protobuf", "json-schema", "avro", "protobuf"]
 
 
 async def test_unreachable_registry_is_an_outage(server: Registry) -> None:
