@@ -204,10 +204,7 @@ class Ingester:
             try:
                 outputs = await self._outputs(record)
             except RegistryUnavailable as error:
-                self.worker.readiness.not_ready(REGISTRY, error.error_type)
-                if self._waiting.get((record.topic, record.partition)) != record.offset:  # not at every attempt
-                    log.warning("ingest_paused", stage=STAGE, error_type=error.error_type, problem=str(error))
-                self._waiting[record.topic, record.partition] = record.offset
+                self._wait_for(record, error)
                 if not done:
                     await asyncio.sleep(WAIT_SECONDS)
                 break
@@ -220,6 +217,12 @@ class Ingester:
             if written >= batch.most_bytes:
                 break
         batch.take_first(done)
+
+    def _wait_for(self, record: KafkaRecord, error: RegistryUnavailable) -> None:
+        self.worker.readiness.not_ready(REGISTRY, error.error_type)
+        if self._waiting.get((record.topic, record.partition)) != record.offset:  # not at every attempt
+            log.warning("ingest_paused", stage=STAGE, error_type=error.error_type, problem=str(error))
+        self._waiting[record.topic, record.partition] = record.offset
 
     async def _outputs(self, record: KafkaRecord) -> list[Output]:
         """Return messages, or a dead letter. Raises: RegistryUnavailable, MappingFails, ConfigurationError."""

@@ -27,12 +27,14 @@ from afterword.streams.ingest.sources import (
     UNAVAILABLE,
     Expression,
     KeyFormat,
+    Named,
     record_row,
     role_name,
+    tells_deleted_row,
 )
 from afterword_text.content import ROLES, ContentUnreadable, flatten, name_words
 
-Record = Mapping[str, Any]
+Record = Named
 """A record as expressions see it; see `context`."""
 
 NOTHING = "`null`"
@@ -242,7 +244,7 @@ def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
     """Return the items of a list in each record, as expressions see them."""
     expression = Expression(foreach)
     return [
-        {**record, "item": item, "index": index}
+        Named(record, item=item, index=index)
         for record in records
         if isinstance(items := expression.find(record), list)
         for index, item in enumerate(items)
@@ -574,8 +576,14 @@ class _Guesser:
         """Return expressions for edits and deletions, or ""."""
         deletions, edits = self._deletions(identifier, conversation) if identifier else [], ""
         if self.envelope is not None:
-            changes = [record_row(record["value"]) for record in self.sample.records]
-            about = {"changes": changes, "are_bare": not self.envelope["names"]}
+            changes = {at: record_row(record["value"]) for at, record in enumerate(self.sample.records)}
+            gone, text = Expression(self.envelope["gone"]), Expression(self.content.path if self.content else NOTHING)
+            ends = [self.sample.records[at] for at, row in changes.items() if row and gone.find(row)]
+            about = {
+                "changes": list(changes.values()),
+                "are_bare": not self.envelope["names"],
+                "are_whole": bool(ends) and all(tells_deleted_row(text, record) for record in ends),
+            }
             warnings = [one["text"] for one in NAMES["warnings"] if Expression(one["when"]).find(about)]
             self.notes |= {"": warnings[0]} if warnings else {}
             deletions.insert(0, self.envelope["deletions"].format(self.base))

@@ -7,13 +7,14 @@ import re
 import tomllib
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jmespath
 import orjson
 from jmespath import functions
-from jmespath.exceptions import JMESPathError
+from jmespath.exceptions import JMESPathError, JMESPathTypeError
 from jmespath.visitor import TreeInterpreter
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -126,7 +127,12 @@ class Expression:
             raise
         except EXPRESSION_ERRORS as error:  # the error's text quotes values of the record
             why = type(error).__name__
-            if why == "TypeError":  # the only one that jmespath does not check itself
+            if isinstance(error, JMESPathTypeError):
+                needed = " or ".join(error.expected_types)
+                why = f"{error.function_name}() cannot take {error.actual_type}, only {needed}"
+            elif isinstance(error, JMESPathError):
+                why = str(error)
+            elif why == "TypeError":  # the only one that jmespath does not check itself
                 why = "a text cannot be compared with a number (TypeError)"
             raise InvalidRecord(UNMAPPED, f"{self.field} = {self.text}: {why}") from None
 
@@ -365,9 +371,8 @@ def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerR
         if record.value is None:  # a tombstone: its deletion has a record of its own, or the key was compacted away
             return []
         raise InvalidRecord(INCOMPLETE_DELETION, f"a deletion whose value is null names no conversation; {REWRITE}")
-    is_of_debezium = isinstance(row, dict) and ({"op", "before"} <= row.keys() or "__deleted" in row)
-    made_up = MADE_UP if is_deletion and is_of_debezium else ()
-    ids = _ids(source.map, about, ("conversation_id", "tenant_id", "id"), made_up)
+    advice = _advice(source.map.content, about) if is_deletion else ""
+    ids = _ids(source.map, about, ("conversation_id", "tenant_id", "id"), advice)
     if is_deletion:
         return [_record(record, MessageDeleted, ids)]
     made: list[ProducerRecord] = []
@@ -400,13 +405,42 @@ def _check_size(made: Sequence[ProducerRecord]) -> None:
         raise InvalidRecord("too_large", f"its messages have more than {MOST_BYTES} bytes")
 
 
-REWRITE = "let Debezium send the row: delete.tombstone.handling.mode=rewrite, and ALTER TABLE … REPLICA IDENTITY FULL"
+REWRITE = "let Debezium send the row: delete.tombstone.handling.mode=rewrite, in PostgreSQL with REPLICA IDENTITY FULL"
+WHOLE_ROWS = {
+    "mongodb": "keep changeStreamPreAndPostImages, and set: capture.mode=change_streams_update_full_with_pre_image",
+    "mysql": "set: binlog_row_image=FULL",
+    "mariadb": "set: binlog_row_image=FULL",
+    "oracle": "set: ALTER TABLE … ADD SUPPLEMENTAL LOG DATA (ALL) COLUMNS",
+}
+"""How databases tell Debezium the whole row that is deleted; any other one is PostgreSQL."""
 MADE_UP = frozenset({None, "", "0", "1970-01-01T00:00:00Z", "AA=="})
 """What Debezium makes up for a column of a deleted row if PostgreSQL only told the row's key."""
 
 
-def _ids(fields: Fields, about: Named, names: Sequence[str], made_up: Collection[str | None] = ()) -> dict[str, str]:
-    """Return ids, without those of optional fields that are not there. Raises: InvalidRecord."""
+def tells_deleted_row(content: Expression, about: Named) -> bool:
+    """Return whether a deletion has its row's text, and so the other columns, too."""
+    row = record_row(about["value"])
+    row = {**row, "after": row["before"]} if "before" in row else row
+    with suppress(InvalidRecord):
+        return bool(content.find(Named(about, value={"payload": row, **row})))
+    return False
+
+
+def _advice(content: Expression, about: Named) -> str:
+    """Return how Debezium could tell all of a deleted row; "" if it does, or is not Debezium."""
+    row = record_row(about["value"])
+    is_of_debezium = isinstance(row, dict) and ({"op", "before"} <= row.keys() or "__deleted" in row)
+    if not is_of_debezium or tells_deleted_row(content, about):
+        return ""
+    connector = str(Expression("source.connector").find(row))
+    return WHOLE_ROWS.get(connector, "set: ALTER TABLE … REPLICA IDENTITY FULL")
+
+
+def _ids(fields: Fields, about: Named, names: Sequence[str], advice: str = "") -> dict[str, str]:
+    """Return ids, without those of optional fields that are not there. With an advice, they may be made up.
+
+    Raises: InvalidRecord.
+    """
     found = {}
     for name in names:
         expression: Expression | None = getattr(fields, name)
@@ -415,9 +449,8 @@ def _ids(fields: Fields, about: Named, names: Sequence[str], made_up: Collection
         if expression is None or not (is_there or Fields.model_fields[name].is_required()):
             continue
         text = id_of(value)
-        if name != "id" and text in made_up:
-            problem = f"the deleted row's {name} is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL"
-            raise InvalidRecord(INCOMPLETE_DELETION, problem)
+        if advice and name != "id" and text in MADE_UP:
+            raise InvalidRecord(INCOMPLETE_DELETION, f"the deleted row's {name} is not in the record; {advice}")
         if text is None:
             problem = "finds nothing" if value is None else "neither a text nor a whole number"
             raise _unmapped(name, expression, problem)
