@@ -32,6 +32,7 @@ from afterword.streams.settings import Settings, load_settings, zone_of
 from afterword.streams.stores.episodes import (
     Conversation,
     EpisodeQueries,
+    FactOfUser,
     StoredEpisode,
     UserTotals,
     agent_of_scope,
@@ -535,11 +536,13 @@ class Memory:
         max_tokens: int = PROFILE_TOKENS,
         *,
         time_zone: str | None = None,
+        besides: Sequence[FactOfUser] = (),
     ) -> Profile:
         """Return what is known about a user, each fact with the messages that state it.
 
         It is built from the user's last 20,000 facts. `max_tokens` limits its `as_text`, which shows days in
-        `time_zone`. A `tenant_id` of None means episodes without a tenant. Raises: OwnerMissing.
+        `time_zone`. `besides` are facts that are in no episode yet. A `tenant_id` of None means episodes without a
+        tenant. Raises: OwnerMissing.
         """
         zone = self._zone(time_zone)
         _check_user(user_id)
@@ -547,7 +550,7 @@ class Memory:
         require_within(0, max_tokens=max_tokens)
         facts = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_FACTS)
         # in a thread, because thousands of facts take long enough to delay other requests
-        profile = await asyncio.to_thread(merged_profile, user_id, tenant_id, facts, max_tokens)
+        profile = await asyncio.to_thread(merged_profile, user_id, tenant_id, [*facts, *besides], max_tokens)
         return profile.model_copy(update={"time_zone": zone})
 
     async def users(

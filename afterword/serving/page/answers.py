@@ -3,17 +3,20 @@
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple, Self
 
-from afterword.reading.about_user import GENERAL, asked_of_user
+from afterword.reading.about_user import GENERAL, answering, asked_of_user
 from afterword.reading.profile import Profile
 from afterword.reading.search import QUESTION_MARKS
 from afterword.schemas import MessageCreated
 from afterword.schemas.messages import Role
 from afterword.serving.page.rendering import brief
+from afterword.streams.stores.episodes import FactOfUser
 from afterword.streams.stores.index import Recalled
 from afterword_text.language import VOCABULARY
 from afterword_text.search_words import query_words
+from afterword_text.statements import first_person
 
 NOTHING = "I know nothing about that yet."
 NOTHING_CHANGED = "I know of nothing that has changed."
@@ -72,13 +75,15 @@ def previous_question(messages: Sequence[MessageCreated]) -> str:
     return next((text for text in asked if not asks_who(text)), "")
 
 
-def said_here(question: str, messages: Sequence[MessageCreated], now: datetime) -> list[Said]:
-    """Return the last message that has most of the question's words, at least half of them; for a question about the
-    user as such, the last messages.
+def said_here(question: str, messages: Sequence[MessageCreated], known: Profile, now: datetime) -> list[Said]:
+    """Return the messages that state what is asked about the user; else the last one that has most of the question's
+    words, at least half of them. For a question about the user as such, return the last messages.
     """
     said = [Said.of(each, now) for each in messages if each.role == "user" and not asks_something(each.content)]
     if asked_of_user(question) == GENERAL:
         return said[-MOST_OF_A_TIME:]
+    if len(stated := as_it_is_now(said, question, known)) < len(said):
+        return stated
     wanted = [set(word.forms) for word in query_words(question) if not word.is_common]
     shares = []
     for each in said:
@@ -110,6 +115,28 @@ def said_in(question: str, hits: Sequence[Recalled]) -> list[Said]:
         if len(statements) >= (MOST_OF_A_TIME if is_of_time else MOST):
             break
     return statements
+
+
+def facts_in(
+    messages: Sequence[MessageCreated], user_id: str, now: datetime, known: Profile | None = None
+) -> list[FactOfUser]:
+    """Return what a user says of themselves in a conversation, in messages from which nothing is known yet."""
+    facts = (*known.facts, *known.superseded) if known else ()
+    stating = {each for fact in facts for source in fact.sources for each in source.message_ids}
+    said_at = {each.id: each.sent_at or now for each in messages}
+    return [
+        FactOfUser(*fact[:5], "user", "", "", place, fact.message_ids, said_at[fact.message_ids[0]])
+        for place, fact in enumerate(first_person(messages))  # type: ignore[arg-type]  # a time may be absent
+        if fact.user_id == user_id and stating.isdisjoint(fact.message_ids)
+    ]
+
+
+def as_it_is_now(said: list[Said], question: str, known: Profile) -> list[Said]:
+    """Keep only what tells how it is now, if the profile tells what a question asks about the user."""
+    thing = asked_of_user(question)
+    told = answering(thing, known.facts, by_name=True) if thing and thing != GENERAL else {}
+    stating = set(chain.from_iterable(told.values()))
+    return [each for each in said if each.message_id in stating] or said
 
 
 def answer_of(said: Iterable[Said], asker: str, now: datetime, *, names_speaker: bool = False) -> str:

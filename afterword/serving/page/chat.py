@@ -159,6 +159,8 @@ async def _answer(services: Services, conversation_id: str, name: str, question:
 async def _known(services: Services, conversation_id: str, name: str, question: str) -> tuple[str, str]:
     """Answer in the words in which it was said, with memory and from this conversation alone."""
     # imported here because of the search's libraries, which only few requests need
+    from afterword.reading.profile import profile
+    from afterword.reading.search import EVERYTHING
     from afterword.serving.page import answers
 
     memory = services.memory
@@ -167,18 +169,25 @@ async def _known(services: Services, conversation_id: str, name: str, question: 
     said = await _said(memory, conversation_id)
     if said and (said[-1].role, said[-1].content) == ("user", question):
         said.pop()
+    known = await memory.profile(name, None, EVERYTHING)
+    told = await asyncio.to_thread(answers.facts_in, said, name, now, known)
+    known = await memory.profile(name, None, EVERYTHING, besides=told)
+    known_here = profile(name, None, await asyncio.to_thread(answers.facts_in, said, name, now))
     if answers.asks_what_changed(question):
-        return answers.changes_in(await memory.profile(name, None), now), answers.NOTHING
+        return answers.changes_in(known, now), answers.changes_in(known_here, now)
     if names_speaker := answers.asks_who(question):
         question = answers.previous_question(said)
     if not answers.asks_something(question):
         return answers.NOTED, answers.NOTED
-    here = answers.said_here(question, said, now)
+    here = answers.said_here(question, said, known_here, now)
     own = await memory.recall(question, conversation_id=conversation_id, **owner)
     here += [each._replace(title="") for each in answers.said_in(question, own)]
     hits = await memory.recall(question, **owner)
-    known = {each.message_id for each in here}
-    everything = [*here, *(each for each in answers.said_in(question, hits) if each.message_id not in known)]
+    ids = {each.message_id for each in here}
+    everything = [*here, *(each for each in answers.said_in(question, hits) if each.message_id not in ids)]
+    here, everything = (
+        answers.as_it_is_now(each, question, facts) for each, facts in ((here, known_here), (everything, known))
+    )
     is_unsure = not here and hits and hits[0].score < answers.UNSURE_BELOW
     quoted = partial(answers.answer_of, asker=name, now=now, names_speaker=names_speaker)
     return (answers.UNSURE if is_unsure and everything else "") + quoted(everything), quoted(here)

@@ -59,6 +59,22 @@ async def test_answer_about_changes_quotes_the_earlier_statement_too() -> None:
         assert (await asked(served, "chat-2", "What has changed?"))[0] == told
 
 
+async def test_change_in_this_conversation_counts_before_its_episode() -> None:
+    async with serving() as served:
+        for text in ("My name is Ines. I live in Leeds.", "I moved to Porto last week."):
+            await asked(served, "chat-1", text)
+        assert (
+            await asked(served, "chat-1", "Where do I live?") == ("You told me today: I moved to Porto last week.",) * 2
+        )
+        told = "You told me today: I moved to Porto last week. Before that, today: I live in Leeds."
+        assert await asked(served, "chat-1", "What changed?") == (told,) * 2
+        await remember(served, "I work as a nurse.", "chat-0", kind="identity", attribute="job")
+        await asked(served, "chat-1", "I got a new job, I work as a pilot now.")
+        told, without = await asked(served, "chat-1", "What changed?")
+        assert "Before that, on 5 January: I work as a nurse." in told
+        assert "nurse" not in without
+
+
 async def test_who_said_that_names_the_last_answers_person() -> None:
     async with serving() as served:
         await asked(served, "chat-1", "I booked the cabin for March.", "ada")
