@@ -60,6 +60,7 @@ class Process:
         with log.open("ab") as output:
             self._child = subprocess.Popen(  # noqa: S603 – our own command line, no shell
                 command,
+                bufsize=0,  # nothing that nobody has read is left when it is closed
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -80,7 +81,6 @@ class Process:
         if self._child.stdin is not None:
             with suppress(BrokenPipeError):
                 self._child.stdin.write(line + b"\n")
-                self._child.stdin.flush()
 
     @property
     def returncode(self) -> int | None:

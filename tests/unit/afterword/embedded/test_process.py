@@ -51,7 +51,8 @@ def test_stop_kills_a_process_that_ignores_it(start: Start) -> None:
 
 def test_repeated_stop_and_kill_are_harmless(start: Start) -> None:
     process = start("exit 3")
-    assert process.wait(SECONDS) == 3
+    until(lambda: not process.running)
+    process.tell(b"nobody reads this")
     assert process.stop() == 3
     process.kill()
     assert process.returncode == 3
