@@ -155,10 +155,11 @@ def answer_of(said: Iterable[Said], asker: str, now: datetime, *, names_speaker:
     return "\n\n".join(lines.values()) or NOTHING
 
 
-def changes_in(profile: Profile, now: datetime) -> str:
+def changes_in(profile: Profile, now: datetime, *, names_speaker: bool) -> str:
     """List what the user said anew, and what they had said before."""
+    said = "You did," if names_speaker else "You told me"
     lines = [
-        f"You told me {day_of(fact.superseded_at.astimezone(now.tzinfo), now)}: {fact.superseded_by} "
+        f"{said} {day_of(fact.superseded_at.astimezone(now.tzinfo), now)}: {fact.superseded_by} "
         f"Before that, {day_of(fact.sources[0].ended_at.astimezone(now.tzinfo), now)}: {fact.statement}"
         for fact in profile.superseded[:MOST_OF_A_TIME]
         if fact.superseded_at

@@ -173,10 +173,11 @@ async def _known(services: Services, conversation_id: str, name: str, question: 
     told = await asyncio.to_thread(answers.facts_in, said, name, now, known)
     known = await memory.profile(name, None, EVERYTHING, besides=told)
     known_here = profile(name, None, await asyncio.to_thread(answers.facts_in, said, name, now))
-    if answers.asks_what_changed(question):
-        return answers.changes_in(known, now), answers.changes_in(known_here, now)
     if names_speaker := answers.asks_who(question):
         question = answers.previous_question(said)
+    if answers.asks_what_changed(question):
+        changed = partial(answers.changes_in, now=now, names_speaker=names_speaker)
+        return changed(known), changed(known_here)
     if not answers.asks_something(question):
         return answers.NOTED, answers.NOTED
     here = answers.said_here(question, said, known_here, now)
