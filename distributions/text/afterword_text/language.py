@@ -183,7 +183,8 @@ def date_words(language: str) -> Mapping[str, Any]:
         return {}
     data = module_from_spec(spec)
     spec.loader.exec_module(data)
-    return dict(data.info)
+    more = VOCABULARY["weekdays"].get(language, {})
+    return {**data.info, **{key: [*data.info[key], *names] for key, names in more.items()}}
 
 
 @cache

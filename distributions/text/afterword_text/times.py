@@ -20,6 +20,7 @@ from text_to_num import alpha2digit
 from afterword_text.language import (
     MONTHS,
     NAMES,
+    UNDETERMINED,
     VOCABULARY,
     WEEKDAYS,
     date_words,
@@ -94,10 +95,12 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     Days begin and end as in the time zone. Only the first MOST_CHARACTERS are read.
     """
     today = now.astimezone(zone).date()
-    languages = [code for code in plausible(question) if code in _WORDS and code != "en"][: MOST_LANGUAGES - 1]
+    likely = plausible(question)
+    languages = [code for code in likely if code in _WORDS and code != "en"][: MOST_LANGUAGES - 1]
     languages.append("en")
     tokens = list(_TOKEN.finditer(question[:MOST_CHARACTERS]))
-    readers = [_Reader(tokens, _vocabulary(language), today) for language in languages]
+    may_be_english = likely[0] in ("en", UNDETERMINED)
+    readers = [_Reader(tokens, _vocabulary(language), today, may_be_english) for language in languages]
     reader = max(readers, key=lambda reader: reader.understood)
     try:
         days = reader.days()
@@ -159,8 +162,8 @@ def time_alone(question: str, asked: AskedTime | None) -> TimeAlone | None:
 
 
 _TOKEN = re.compile(
-    r"(?<!\d)(?:(?P<ymd>\d{4}(?P<sign>[-/.])\d\d?(?P=sign)\d\d?|\d{4}年\d\d?月\d\d?)"
-    r"|(?P<dmy>\d\d?(?P<mark>[-/.])\d\d?(?P=mark)\d{4}))(?!\d)"
+    r"(?<!\d)(?:(?P<ymd>\d{4}(?P<sign>[-/.])\d\d?(?P=sign)\d\d?|\d{4}年\d\d?月\d\d?)(?!\d)"
+    r"|(?P<dmy>(?!24/7)\d\d?(?P<mark>[-/.])\d\d?(?:(?P=mark)(?:\d\d)?\d\d)?)(?!\w|[-/.,:]\d))"
     r"|(?P<number>\d{1,4})(?:st|nd|rd|th|er|ère|de|ste|e|\.|º|ª)?(?!\w|[.,]\d)|\d(?:\w|[.,]\d)*|[–—-]|[^\W\d_]+(?:['’-][^\W\d_]+)*"
 )
 _ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'|'s$")
@@ -180,8 +183,6 @@ _ALONE = {
     for language, said in VOCABULARY["time_alone"].items()
 }
 """The stems of the words of questions without a subject, by language: three kinds of them, and all."""
-_EVENINGS = {"1 day ago": ["last night"], "0 day ago": ["tonight", "this morning", "this afternoon", "this evening"]}
-"""English phrases that dateparser reads as a time of day."""
 _DASHES = frozenset("–—-")
 _UNITS = ("day", "week", "month", "year")
 _RELATIVE = re.compile(r"(?P<ahead>in )?(?P<count>\d+) (?P<unit>day|week|month|year)(?: ago)?")
@@ -190,18 +191,23 @@ _NUMBER = r"(\d++[.,]?\d*+)"
 """The number in dateparser's patterns."""
 _ARTICLE = re.compile(r"^(?:(?:el|la|le)\s|l')")
 _YEAR = re.compile(r"(?:19|20)\d\d")
-_NAMED = re.compile(r"[DMWw]\d|\d{4}")
+_NAMED = re.compile(r"[DdMTWw]\d|\d{4}")
 """Matches the symbols of `_Vocabulary` for such names and numbers."""
 _BETWEEN = r"(?:(?:[^\W\d]{1,3}|della|dalla|nella|~) ){0,2}"
 """Articles, prepositions or "last" between a date and the word that gives it another meaning."""
 _OF = "(?:(?:of|de|del|di|do) )?"
 _WITH_YEAR = rf"(?: {_OF}(?P<year>{_YEAR.pattern}))?"
+_AFTER_DAY = re.compile(r"\s*+(?![%‰°€$£¥]|[/:]?\d|p(?:er|or|our)\s+c(?:ent|ien)|d[’'])(?P<word>[^\W\d_]+)?")
+"""Matches what may follow a day, and its word. A unit, or "per cent" in some languages, may not."""
+_FIRST = re.compile(r"[12](?!\d).*")
+"""Matches numbers that are written as words, but rarely stand for a day: "le premier" is the first of anything."""
+_NAMED_DAYS = "|".join(VOCABULARY["times"]["named_days"].values()).replace("\n", "")
 _WEEKEND = "(?P<weekend>weekend|wochenende|week-end)"
 _DATE = (
-    rf"D(?P<digits>\S+)|\^ [Ww](?P<weekday>\d)|W(?P<weekday>\d) \^"
-    rf"|~ {_WEEKEND}|{_WEEKEND} ~|~ [Ww](?P<weekday>\d)|W(?P<weekday>\d)"
+    rf"(?:D|(?<=(?<!\S)(?:{VOCABULARY['times']['before_date']}|[Ww]\d(?: \S+)?) )d)(?P<digits>\S+)"
+    rf"|\^ [Ww](?P<weekday>\d)|W(?P<weekday>\d) \^|~ {_WEEKEND}|{_WEEKEND} ~|~ [Ww](?P<weekday>\d)"
     r"|(?:[Ww]\d (?:[^\W\d]{2,3} )?)?"
-    rf"(?:(?P<day>\d\d?) {_OF}M(?P<month>\d+)|M(?P<month>\d+) (?:the )?(?P<day>\d\d?)){_WITH_YEAR}"
+    rf"(?:T?(?P<day>\d\d?) {_OF}M(?P<month>\d+)|M(?P<month>\d+) (?:the )?T?(?P<day>\d\d?)){_WITH_YEAR}"
     rf"|M(?P<month>\d+) {_OF}(?P<year>{_YEAR.pattern})"
 )
 """Matches a date in the symbols of `_Vocabulary`, if it is not a lone month or year."""
@@ -220,6 +226,9 @@ class _Vocabulary:
         self._stem = str if language == "en" else Stemmer.Stemmer(NAMES[language]).stemWord
         self._last = around["last"]
         self._before_last = tuple(around["before_last"])
+        self._of_several = around["of"][0]
+        self._day = re.compile(rf"(?:{around['day'][0]})\.?")
+        self._verb = re.compile(around["verb"][0])
         self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(MONTHS, 1) for name in info[key]}
         for number, key in enumerate(WEEKDAYS):
             names = map(str.casefold, info[key])
@@ -232,7 +241,7 @@ class _Vocabulary:
 
         self.phrases: dict[str, tuple[int, str]] = {}
         """Phrases such as "last week" by the stems of their words: how many units from today, and which."""
-        said = [*info["relative-type"].items(), *(_EVENINGS.items() if language == "en" else ())]
+        said = [*info["relative-type"].items(), *VOCABULARY["days_ago"][language].items()]
         self._unstemmed = {phrase for _, phrases in said for phrase in phrases if " " not in phrase}
         self._unstemmed |= {name.casefold() for unit in _UNITS for name in info[unit]}  # "Wochen" are not "Woche"
         for key, phrases in said:
@@ -252,26 +261,31 @@ class _Vocabulary:
         self.ago = regex.compile(rf"(?<!\S)(?:{ago})(?!\S)")
         before = _any_of(["~", *within, *around["opens"]])
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
-        self.dates = regex.compile(rf"(?<!\S)(?:{_DATE}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
+        named, short = around["before_day"][0], _any_of(around["before_short"])
+        day = rf"(?:[Ww](?P<weekday>\d) (?:(?:{named}|\w{{1,3}}) )?|(?<=(?<!\S)(?:{named}) ))T(?P<day>\d\d?)"
+        weekday = rf"W(?P<weekday>\d)|(?<=(?<!\S){short} )w(?P<weekday>\d)"
+        self.dates = regex.compile(rf"(?<!\S)(?:{_DATE}|{day}|{weekday}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
         words = {meaning: _any_of(said) for meaning, said in around.items()}
         self.since = re.compile(rf"(?<!\S){words['since']} {_BETWEEN}@")
         other, opened, to_come = words["other"], words["opens"], words["to_come"]
         ends, also = (_any_of(around["and"] + around["to"] + more) for more in ([], [*_DASHES, *around["or"]]))
+        # "du 26 novembre au marché" is no span
+        to_time = rf"(?!{_any_of(around['at'])} (?!{_BETWEEN}(?:[@DdMTWw]?\d|@|{_NAMED_DAYS}))){ends}"
         day, week = (_any_of(map(str.casefold, info[unit])) for unit in ("day", "week"))
         spans = (name.casefold() for unit in _UNITS[1:] for name in info[unit] if len(name) > 1)  # "a" may be French
         long = _any_of(["weekend", "wochenende", *spans])
         self.unclear = re.compile(
             rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@|{around['clause'][0]} (?:\S+ ){{0,7}}@"
             rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
-            rf"|{opened} {_BETWEEN}@\w* (?:{ends}|(?:\S+ )?{words['onward']})(?!\S)"
+            rf"|{opened} {_BETWEEN}@\w* (?:{to_time}|(?:\S+ )?{words['onward']})(?!\S)"
             rf"|{words['not']} (?:{words['since']} )?(?:(?:on|in|am|im|dem|el|le) )?@"
-            rf"|\d\d? {also} {_BETWEEN}@|{_MONTH_OR_YEAR} {also} {_BETWEEN}@"
+            rf"|T?\d\d? {also} {_BETWEEN}@|{_MONTH_OR_YEAR} {also} {_BETWEEN}@"
             rf"|\d+ {day} (?:\S+ ){{0,2}}@"  # "3 days of March 10"
             rf"|{long} (?:\S+ ){{0,2}}@day"  # "the week of March 9"
             rf"|{week} (?:\S+ ){{0,2}}@weekday"  # of another week
             rf"|{to_come} @(?:weekday|month)1)"
             rf"|@\w* (?:{words['or']}|{ends} (?:{other}|later|earlier))(?!\S)"
-            rf"|(?:@day1? (?:\d\d? )?{also} {_BETWEEN}\d\d?|@\w* {also} {_BETWEEN}{_MONTH_OR_YEAR})(?!\S)"
+            rf"|(?:@day1? (?:T?\d\d? )?{also} {_BETWEEN}(?:T?\d\d?|d\S+)|@\w* {also} {_BETWEEN}{_MONTH_OR_YEAR})(?!\S)"
             r"|@day \d\d(?!\S)"  # "June 12 '24"
             r"|@weekday1? (?:the|den) \d\d?(?!\S)"  # "Monday the 9th"
             rf"|@weekday1? {other} ~"  # "the Friday before last"
@@ -287,10 +301,26 @@ class _Vocabulary:
             return "^"
         if word in self.symbols or self.is_last(word):
             return self.symbols.get(word, "~")
-        number = None
-        if word.replace("-", "").isalpha() and word not in self.plain:
-            number = re.match(r"\d{1,4}(?!\d)", str(alpha2digit(word, self._language, threshold=0)))
-        return number[0] if number else word
+        number = None if word in self.plain else re.match(r"\d{1,4}(?!\d)", self._digits(word))
+        return number[0] if number and not word[0].isdigit() else word
+
+    def _digits(self, word: str) -> str:
+        is_word = word.replace("-", "").isalpha()
+        return str(alpha2digit(word, self._language, threshold=0)) if is_word else word
+
+    def may_be_day(self, token: re.Match[str]) -> bool:
+        """Return whether a number may be a day without its month.
+
+        It is an ordinal where the language has them there, and no noun follows that it may number: "on the 26th floor"
+        names no day.
+        """
+        written = token[0].casefold() if token["number"] else _FIRST.sub("", self._digits(token[0].casefold()))
+        after = _AFTER_DAY.match(token.string, token.end())
+        if after is None or not self._day.fullmatch(written):
+            return False
+        word = after["word"]
+        is_stop_word = word is None or stem(word.casefold(), self._language) is None
+        return word != self._of_several and (is_stop_word or self._verb.fullmatch(word) is not None)
 
     def stem(self, word: str) -> str:
         return word if word in self._unstemmed else "~" if self.is_last(word) else str(self._stem(word))
@@ -320,13 +350,16 @@ class _Date(NamedTuple):
 class _Reader:
     """Finds the dates in a question in one language."""
 
-    def __init__(self, tokens: Sequence[re.Match[str]], known: _Vocabulary, today: date) -> None:
+    def __init__(self, tokens: Sequence[re.Match[str]], known: _Vocabulary, today: date, may_be_english: bool) -> None:
         self._tokens = tokens
         self._known = known
         self._today = today
         self._words = [token["number"] or _ELIDED.sub("", token[0].casefold().replace("’", "'")) for token in tokens]
-        numeric = map(_numeric, tokens)
-        self._said = [f"D{day}" if day else known.symbol(word) for word, day in zip(self._words, numeric, strict=True)]
+        numeric = (_numeric(token, today, may_be_english) for token in tokens)
+        self._said = [day or known.symbol(word) for word, day in zip(self._words, numeric, strict=True)]
+        for at, token in enumerate(tokens):
+            if self._said[at].isdigit() and known.may_be_day(token):
+                self._said[at] = f"T{self._said[at]}"
         self.dates = self._dates()
 
     @property
@@ -360,16 +393,16 @@ class _Reader:
             return "day", _days(date.fromisoformat(parts["digits"]))
         if "weekend" in parts:
             return "day", _days(today - timedelta(days=today.weekday() + 3), 3)
+        month, day, year = (int(parts.get(name, 0)) for name in ("month", "day", "year"))
+        if day and not month:
+            return "day", _days(_day_of_month(day, today, parts.get("weekday")))
         if "weekday" in parts:
             days_ago = (today.weekday() - int(parts["weekday"]) - 1) % 7 + (8 if "^" in match[0] else 1)
             return "weekday", _days(today - timedelta(days=days_ago))
-        month, day, year = (int(parts.get(name, 0)) for name in ("month", "day", "year"))
         if not month:
             return "year", _year(year)
-        latest = today.year - ((month, day) > (today.month, today.day if day else 0))
-        while (month, day) == (2, 29) and not isleap(latest):
-            latest -= 1
-        return ("day", _days(date(year or latest, month, day))) if day else ("month", _month(year or latest, month))
+        year = year or _latest(month, day, today)
+        return ("day", _days(date(year, month, day))) if day else ("month", _month(year, month))
 
     def _relative(self, count: int, unit: str) -> tuple[Kind, Period]:
         today = self._today
@@ -435,20 +468,46 @@ class _Reader:
         return " ".join(said)
 
 
-def _numeric(token: re.Match[str]) -> date | None:
-    """Read a date in digits; None for 03/05/2024, which may be in May or in March."""
+def _numeric(token: re.Match[str], today: date, may_be_english: bool) -> str | None:
+    """Read a date in digits: "D" and the date, or "d" if it is one only after a word such as "on", as "3-5" is.
+
+    Return None for 03/05/2024 if it may be English, so that it may be in May or in March.
+    """
     if not (token["ymd"] or token["dmy"]):
         return None
-    first, month, other = map(int, re.findall(r"\d+", token[0]))
-    year, day = (first, other) if token["ymd"] else (other, first)
-    if token["mark"] == "/" and max(month, day) <= 12 and month != day:
+    first, month, *other = map(int, re.findall(r"\d+", token[0]))
+    year, day = (first, other[0]) if token["ymd"] else (other[0] if other else 0, first)
+    if may_be_english and token["dmy"] and max(month, day) <= 12 and month != day:
         return None
+    is_sure = year > 99 or (token["mark"] == "/" and max(first, month) > 12)
     if token["dmy"] and month > 12:
         month, day = day, month
+    century = 2000 if 0 < year < 100 else 0
     try:
-        return date(year, month, day)
+        return f"{'D' if is_sure else 'd'}{date(year + century or _latest(month, day, today), month, day)}"
     except ValueError:
         return None
+
+
+def _latest(month: int, day: int, today: date) -> int:
+    """Return the year of the latest such month, if the day is 0, or else of the latest such day."""
+    year = today.year - ((month, day) > (today.month, today.day if day else 0))
+    while (month, day) == (2, 29) and not isleap(year):
+        year -= 1
+    return year
+
+
+def _day_of_month(day: int, today: date, weekday: str | None) -> date:
+    """Return the latest such day, or the nearest one that is on the weekday, which may be to come.
+
+    Raises: ValueError if there is none.
+    """
+    for ago in sorted(range(-1, 12), key=abs):
+        first = _month(today.year, today.month - ago).first
+        named = first + timedelta(days=day - 1)
+        if named.month == first.month and (named.weekday() == int(weekday) if weekday else named <= today):
+            return named
+    raise ValueError(day)
 
 
 def _days(first: date, count: int = 1) -> Period:
