@@ -150,7 +150,7 @@ def is_common(word: str, language: str) -> bool:
 
 @lru_cache(maxsize=STEMS)
 def _stem(word: str, language: str) -> str | None:
-    if word in _stop_words(language):
+    if word in stop_words(language):
         return None
     name = NAMES.get(language)
     # a stemmer has state, so each call creates its own, which takes 2 µs and is thread-safe
@@ -188,7 +188,7 @@ def date_words(language: str) -> Mapping[str, Any]:
 
 
 @cache
-def _stop_words(language: str) -> frozenset[str]:
+def stop_words(language: str) -> frozenset[str]:
     name = NAMES.get(language)
     entries = [VOCABULARY["search"]["english_stop_words"]] if language == "en" else get_stop_words(name) if name else []
     return frozenset(word for entry in entries for word in words(entry))

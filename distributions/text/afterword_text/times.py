@@ -7,7 +7,7 @@ would hide the right answer.
 """
 
 import re
-from calendar import isleap, monthrange
+from calendar import monthrange
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
@@ -27,6 +27,7 @@ from afterword_text.language import (
     plausible,
     stem,
     stems,
+    stop_words,
     words,
 )
 from afterword_text.search_words import words_of
@@ -42,6 +43,8 @@ MOST_LANGUAGES = 4
 SHORTEST_NAME = 4
 """Minimum length of a weekday's name. A shorter one may be another word: "sun", "mar", "we"."""
 ABOUT_A_YEAR = timedelta(days=366)
+LEAP_YEAR, MOST_DAYS = 2000, 8 * 366
+"""29 February is a day of this year, and of one within the last MOST_DAYS."""
 LEAST_WORDS = 2
 """Minimum number of words of a question that names neither a subject nor a time."""
 
@@ -197,10 +200,8 @@ _BETWEEN = r"(?:(?:[^\W\d]{1,3}|della|dalla|nella|~) ){0,2}"
 """Articles, prepositions or "last" between a date and the word that gives it another meaning."""
 _OF = "(?:(?:of|de|del|di|do) )?"
 _WITH_YEAR = rf"(?: {_OF}(?P<year>{_YEAR.pattern}))?"
-_AFTER_DAY = re.compile(r"\s*+(?![%‰°€$£¥]|[/:]?\d|p(?:er|or|our)\s+c(?:ent|ien)|d[’'])(?P<word>[^\W\d_]+)?")
-"""Matches what may follow a day, and its word. A unit, or "per cent" in some languages, may not."""
-_FIRST = re.compile(r"[12](?!\d).*")
-"""Matches numbers that are written as words, but rarely stand for a day: "le premier" is the first of anything."""
+_COUNTS = r"\s*(?:[%‰°€$£¥]|[/:]?\d|p(?:er|or|our)\s+c(?:ent|ien))"
+"""Matches what follows a number that is no day: a unit, or "per cent" in some languages."""
 _NAMED_DAYS = "|".join(VOCABULARY["times"]["named_days"].values()).replace("\n", "")
 _WEEKEND = "(?P<weekend>weekend|wochenende|week-end)"
 _DATE = (
@@ -226,9 +227,10 @@ class _Vocabulary:
         self._stem = str if language == "en" else Stemmer.Stemmer(NAMES[language]).stemWord
         self._last = around["last"]
         self._before_last = tuple(around["before_last"])
-        self._of_several = around["of"][0]
-        self._day = re.compile(rf"(?:{around['day'][0]})\.?")
-        self._verb = re.compile(around["verb"][0])
+        stop_word = _any_of(stop_words(language) - {around["of"][0]})  # "the 26th of 30"
+        follows = rf"\s*(?![\w\s])|\s+(?:{around['verb'][0]}|(?i:{stop_word}))(?!\w)"  # a noun would be numbered
+        self.day = regex.compile(rf"(?:{around['day'][0]})\.?+(?!{_COUNTS})(?:{follows})")
+        """Matches a number that may be a day without its month, and what follows it."""
         self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(MONTHS, 1) for name in info[key]}
         for number, key in enumerate(WEEKDAYS):
             names = map(str.casefold, info[key])
@@ -261,8 +263,8 @@ class _Vocabulary:
         self.ago = regex.compile(rf"(?<!\S)(?:{ago})(?!\S)")
         before = _any_of(["~", *within, *around["opens"]])
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
-        named, short = around["before_day"][0], _any_of(around["before_short"])
-        day = rf"(?:[Ww](?P<weekday>\d) (?:(?:{named}|\w{{1,3}}) )?|(?<=(?<!\S)(?:{named}) ))T(?P<day>\d\d?)"
+        of, short = around["before_day"][0], _any_of(around["before_short"])
+        day = rf"(?:[Ww](?P<weekday>\d) (?:(?:{of}|\w{{1,3}}) )?|(?<=(?<!\S)(?:{of}) ))T(?P<day>\d\d?)"
         weekday = rf"W(?P<weekday>\d)|(?<=(?<!\S){short} )w(?P<weekday>\d)"
         self.dates = regex.compile(rf"(?<!\S)(?:{_DATE}|{day}|{weekday}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
         words = {meaning: _any_of(said) for meaning, said in around.items()}
@@ -301,26 +303,10 @@ class _Vocabulary:
             return "^"
         if word in self.symbols or self.is_last(word):
             return self.symbols.get(word, "~")
-        number = None if word in self.plain else re.match(r"\d{1,4}(?!\d)", self._digits(word))
-        return number[0] if number and not word[0].isdigit() else word
-
-    def _digits(self, word: str) -> str:
-        is_word = word.replace("-", "").isalpha()
-        return str(alpha2digit(word, self._language, threshold=0)) if is_word else word
-
-    def may_be_day(self, token: re.Match[str]) -> bool:
-        """Return whether a number may be a day without its month.
-
-        It is an ordinal where the language has them there, and no noun follows that it may number: "on the 26th floor"
-        names no day.
-        """
-        written = token[0].casefold() if token["number"] else _FIRST.sub("", self._digits(token[0].casefold()))
-        after = _AFTER_DAY.match(token.string, token.end())
-        if after is None or not self._day.fullmatch(written):
-            return False
-        word = after["word"]
-        is_stop_word = word is None or stem(word.casefold(), self._language) is None
-        return word != self._of_several and (is_stop_word or self._verb.fullmatch(word) is not None)
+        number = None
+        if word.replace("-", "").isalpha() and word not in self.plain:
+            number = re.match(r"\d{1,4}(?!\d)", str(alpha2digit(word, self._language, threshold=0)))
+        return number[0] if number else word
 
     def stem(self, word: str) -> str:
         return word if word in self._unstemmed else "~" if self.is_last(word) else str(self._stem(word))
@@ -355,11 +341,11 @@ class _Reader:
         self._known = known
         self._today = today
         self._words = [token["number"] or _ELIDED.sub("", token[0].casefold().replace("’", "'")) for token in tokens]
-        numeric = (_numeric(token, today, may_be_english) for token in tokens)
-        self._said = [day or known.symbol(word) for word, day in zip(self._words, numeric, strict=True)]
-        for at, token in enumerate(tokens):
-            if self._said[at].isdigit() and known.may_be_day(token):
-                self._said[at] = f"T{self._said[at]}"
+        self._said = [
+            _numeric(token, today, may_be_english)
+            or (f"T{word}" if token["number"] and known.day.match(token.string, token.start()) else known.symbol(word))
+            for word, token in zip(self._words, tokens, strict=True)
+        ]
         self.dates = self._dates()
 
     @property
@@ -394,14 +380,14 @@ class _Reader:
         if "weekend" in parts:
             return "day", _days(today - timedelta(days=today.weekday() + 3), 3)
         month, day, year = (int(parts.get(name, 0)) for name in ("month", "day", "year"))
-        if day and not month:
-            return "day", _days(_day_of_month(day, today, parts.get("weekday")))
+        if day and not year:
+            return "day", _days(_latest(today, day, month, parts.get("weekday")))
         if "weekday" in parts:
             days_ago = (today.weekday() - int(parts["weekday"]) - 1) % 7 + (8 if "^" in match[0] else 1)
             return "weekday", _days(today - timedelta(days=days_ago))
         if not month:
             return "year", _year(year)
-        year = year or _latest(month, day, today)
+        year = year or today.year - (month > today.month)
         return ("day", _days(date(year, month, day))) if day else ("month", _month(year, month))
 
     def _relative(self, count: int, unit: str) -> tuple[Kind, Period]:
@@ -482,30 +468,21 @@ def _numeric(token: re.Match[str], today: date, may_be_english: bool) -> str | N
     is_sure = year > 99 or (token["mark"] == "/" and max(first, month) > 12)
     if token["dmy"] and month > 12:
         month, day = day, month
-    century = 2000 if 0 < year < 100 else 0
     try:
-        return f"{'D' if is_sure else 'd'}{date(year + century or _latest(month, day, today), month, day)}"
+        named = date(year if year > 99 else year + LEAP_YEAR, month, day)
+        return f"{'D' if is_sure else 'd'}{named if year else _latest(today, day, month)}"
     except ValueError:
         return None
 
 
-def _latest(month: int, day: int, today: date) -> int:
-    """Return the year of the latest such month, if the day is 0, or else of the latest such day."""
-    year = today.year - ((month, day) > (today.month, today.day if day else 0))
-    while (month, day) == (2, 29) and not isleap(year):
-        year -= 1
-    return year
-
-
-def _day_of_month(day: int, today: date, weekday: str | None) -> date:
+def _latest(today: date, day: int, month: int = 0, weekday: str | None = None) -> date:
     """Return the latest such day, or the nearest one that is on the weekday, which may be to come.
 
-    Raises: ValueError if there is none.
+    Raises: ValueError if there is none within eight years.
     """
-    for ago in sorted(range(-1, 12), key=abs):
-        first = _month(today.year, today.month - ago).first
-        named = first + timedelta(days=day - 1)
-        if named.month == first.month and (named.weekday() == int(weekday) if weekday else named <= today):
+    for ago in sorted(range(-31 if weekday else 0, MOST_DAYS), key=abs):
+        named = today - timedelta(days=ago)
+        if named.day == day and month in (0, named.month) and weekday in (None, str(named.weekday())):
             return named
     raise ValueError(day)
 
