@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -150,6 +150,13 @@ class Sample:
             for place, of_place, value in (leaf for start, inner in parts.items() for leaf in _leaves(start, inner)):
                 words.setdefault(place, of_place)
                 values.setdefault(place, {}).update({} if value is None else {number: value})
+        self.twins = _twins(values)
+        """The paths of objects that edit or delete, and that of the object with a similar name which creates."""
+        for path, (other, _) in self.twins.items():
+            for place in [place for place in values if place.startswith((f"{path}.", f"{other}."))]:
+                joined = f"({other} || {path}){place.removeprefix(path).removeprefix(other)}"
+                words[joined] = words[place]
+                values[joined] = values.get(joined, {}) | values.pop(place)
         kinds = {
             place: {repr(kind): kind for kind in given.values()}
             for place, given in values.items()
@@ -215,6 +222,28 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]
             yield path, parts, value
             if _are_objects(value) and len(value) == 1 and (_are_messages(value) or not {*value[0]} & WORDS["texts"]):
                 waiting.append((f"{path}[0]", parts, value[0]))
+
+
+def _twins(values: Mapping[str, Mapping[int, Any]]) -> dict[str, tuple[str, str]]:
+    """Return the paths of objects like `edited_message`, each with that of the `message` and what it says of that. No
+    record has both.
+    """
+    rows: dict[str, set[int]] = {}
+    for place, given in values.items():
+        for parts in range(2, place.count(".") + 1):
+            rows.setdefault(".".join(place.split(".")[:parts]), set()).update(given)
+    found = {}
+    for path, group in product(rows, ("updated", "deleted")):
+        above, _, name = path.rpartition(".")
+        plain = [word for word in _words(name) if not _any([word], group)]
+        for other in rows if plain != _words(name) else ():
+            if (
+                other.startswith(f"{above}.")
+                and _words(other[len(above) + 1 :]) == plain
+                and not rows[other] & rows[path]
+            ):
+                found[path] = other, group
+    return found
 
 
 def _are_objects(value: Any) -> bool:
@@ -310,6 +339,7 @@ class _Guesser:
         self.sample, self.content = sample, content
         others = [f"{path}[0]" for path in sample.lists]
         others = [path for path in others if content is None or not content.path.startswith(path)]
+        others += [self.foreach.partition("[")[0] + "[0]"] if self.foreach and "[" in self.foreach else []
         self.everything = [one for one in sample.columns.values() if not one.path.startswith(tuple(others))]
         self.kinds = [
             one
@@ -369,6 +399,8 @@ class _Guesser:
                 user = conversation if is_writer else self.take(lambda one: _as_user(one, conversation))
         if user is None and conversation is not None:
             user = self._of_key(conversation) or self.take(self._as_writer) or self._of_private_chat(conversation)
+        if user is None and conversation is None and role is None:
+            user = conversation = self.take(self._as_contact)  # nobody but users writes
         if conversation and user and role and _mixes(user, role, tenant, conversation):
             conversation = None
         identifier = self._identifier(conversation, role, tenant)
@@ -378,7 +410,7 @@ class _Guesser:
         in_history = self._in_history(conversation) if identifier is None else ""
         fields: dict[str, Any] = {
             "id": self._also_deleted(identifier) if identifier else in_history or place,
-            "conversation_id": self._also_deleted(conversation) if conversation else NOTHING,
+            "conversation_id": self._conversation_id(conversation, tenant) if conversation else NOTHING,
             "user_id": _known_by(user, conversation) if user else NOTHING,
             **({"tenant_id": self._also_deleted(tenant)} if tenant else {}),
             "role": role_value or NOTHING,
@@ -404,6 +436,15 @@ class _Guesser:
         }
         notes = {**dict.fromkeys(missing, "not found: please write it"), **self.notes}
         return Guess({name: value for name, value in source.items() if value}, missing, notes)
+
+    def _conversation_id(self, conversation: Column, tenant: Column | None) -> str:
+        """Return an expression for the conversation, with the tenant if others have the same ids."""
+        path = self._also_deleted(conversation)
+        if tenant is None or not _mixed(self.messages, [tenant], [conversation]):
+            return path
+        self.notes["conversation_id"] = "tenants share ids, so both are in it"
+        of = self._also_deleted(tenant)
+        return f"({of}) && ({path}) && join(':', [to_string({of}), to_string({path})])"
 
     def _also_deleted(self, column: Column) -> str:
         """Return an expression that finds an id in deletions, too, whose row stands elsewhere."""
@@ -461,7 +502,6 @@ class _Guesser:
             talks = _groups(tenant.values, [role], [conversation, tenant]).values()
             do_talk = 2 * sum(len(sides) > 1 for sides in talks) > len(talks)
             if by_both or do_talk:  # the same conversation id in two tenants
-                self.notes["conversation_id"] = "tenants share ids; the second one's are dead letters (tenant_mismatch)"
                 return tenant, by_both or user
         return None, user
 
@@ -488,6 +528,12 @@ class _Guesser:
         )
         return 1 + column.is_id if assistants <= users else 0
 
+    def _as_contact(self, column: Column) -> float:
+        """Score a column as the writer who is always the contact that a record tells more about."""
+        contacts = [one for one in self.sample.columns.values() if one.is_about("users") and one.is_id]
+        is_contact = any(all(one.values.get(at) == who for at, who in column.values.items()) for one in contacts)
+        return is_contact and column.differs and column.is_about("writers") and column.distinct < len(column.values)
+
     def _of_private_chat(self, conversation: Column) -> Column | None:
         """Return the conversation if its id is that of whoever writes as the user in it, and so it is the user's."""
         said = [at for at, side in self.sides.items() if side == "user"]
@@ -512,15 +558,24 @@ class _Guesser:
         texts = len({repr(self.content.values[at]) for at in self.messages}) if self.content else 0
 
         def score(one: Column) -> float:
-            of_others = ("conversations", "places", "users", "accounts", "writers", "tenants")
-            is_named = (one.is_id or one.is_about("messages", "events")) and not one.is_about(*of_others)
-            if not (one.are_ids and is_named and len(one.values) >= len(self.messages)):
+            of_others = ("conversations", "places", "users", "accounts", "writers", "tenants", "quoted")
+            is_key = self._is_primary_key(one)
+            is_named = is_key or one.is_id or one.is_about("messages", "events")
+            if not (one.are_ids and is_named and len(one.values) >= len(self.messages)) or one.is_about(*of_others):
                 return 0
-            if 2 * one.distinct < texts or _mixed(one.values, [conversation, role], [one, tenant]):
+            counts_in_talks = is_key or (one.is_id and one.is_about("messages"))
+            by = [one, tenant, conversation if counts_in_talks else None]
+            if 2 * len(_groups(one.values, [], by)) < texts or _mixed(one.values, [conversation, role], by):
                 return 0
-            return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2
+            return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2 + 4 * is_key
 
         return self.take(score)
+
+    def _is_primary_key(self, column: Column) -> bool:
+        """Return whether a column of a table is in the record's key, which tells rows apart."""
+        name, columns = column.path.rpartition(".")[2], self.sample.columns
+        keys = [columns[path] for path in (f"key.{name}", f"key.payload.{name}") if self.envelope and path in columns]
+        return any(all(key.values.get(at) == one for at, one in column.values.items()) for key in keys)
 
     def _in_history(self, conversation: Column | None) -> str:
         """Return an id for the items of a list if each record repeats all that was said: the place in it."""
@@ -588,6 +643,7 @@ class _Guesser:
             self.notes |= {"": warnings[0]} if warnings else {}
             deletions.insert(0, self.envelope["deletions"].format(self.base))
             edits = self.envelope["edits"].format(self.base)
+        edits = edits or " || ".join(path for path, (_, group) in self.sample.twins.items() if group == "updated")
         for column in self.kinds:
             known = {column.values[at] for at in self.messages if at in column.values}
             found = sorted(value for value in known if _says(column, value, "updated"))
@@ -598,7 +654,8 @@ class _Guesser:
         return edits, " || ".join(filter(None, deletions))
 
     def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
-        found, wanted = [], [self.sample.columns[one.path] for one in (identifier, conversation) if one]
+        found = [path for path, (_, group) in self.sample.twins.items() if group == "deleted"]
+        wanted = [self.sample.columns[one.path] for one in (identifier, conversation) if one]
         for column in self.everything:
             others = {word for word in column.flagged if not _any([word], "deleted")}
             if others == column.flagged or not others <= {*WORDS["moments"], "message", "flag"} or ".__" in column.path:
