@@ -43,8 +43,6 @@ MOST_LANGUAGES = 4
 SHORTEST_NAME = 4
 """Minimum length of a weekday's name. A shorter one may be another word: "sun", "mar", "we"."""
 ABOUT_A_YEAR = timedelta(days=366)
-LEAP_YEAR, MOST_DAYS = 2000, 8 * 366
-"""29 February is a day of this year, and of one within the last MOST_DAYS."""
 LEAST_WORDS = 2
 """Minimum number of words of a question that names neither a subject nor a time."""
 
@@ -107,15 +105,12 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     reader = max(readers, key=lambda reader: reader.understood)
     try:
         days = reader.days()
-    except ValueError:
-        return None
-    if days is None:
-        return None
-    try:
+        if days is None:
+            return None
         begin, end = (datetime.combine(day, time(), zone) for day in (days.first, days.last + timedelta(days=1)))
         begin, end = begin.astimezone(UTC), end.astimezone(UTC)
         later = end + TOLD_LATER
-    except OverflowError:  # the date is at the limit of what Python can represent
+    except (OverflowError, ValueError):  # there is no such day, or it is at the limit of what Python can represent
         return None
     rest = question
     left = words(without := reader.without_dates(question))
@@ -194,8 +189,6 @@ _NUMBER = r"(\d++[.,]?\d*+)"
 """The number in dateparser's patterns."""
 _ARTICLE = re.compile(r"^(?:(?:el|la|le)\s|l')")
 _YEAR = re.compile(r"(?:19|20)\d\d")
-_NAMED = re.compile(r"[DdMTWw]\d|\d{4}")
-"""Matches the symbols of `_Vocabulary` for such names and numbers."""
 _BETWEEN = r"(?:(?:[^\W\d]{1,3}|della|dalla|nella|~) ){0,2}"
 """Articles, prepositions or "last" between a date and the word that gives it another meaning."""
 _OF = "(?:(?:of|de|del|di|do) )?"
@@ -222,7 +215,7 @@ class _Vocabulary:
 
     def __init__(self, language: str) -> None:
         info, around = date_words(language), _WORDS[language]
-        self._language = language
+        self.language = language
         # English inflects no word of these phrases: "days before yesterday" is not "day before yesterday"
         self._stem = str if language == "en" else Stemmer.Stemmer(NAMES[language]).stemWord
         self._last = around["last"]
@@ -265,8 +258,8 @@ class _Vocabulary:
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
         of, short = around["before_day"][0], _any_of(around["before_short"])
         day = rf"(?:[Ww](?P<weekday>\d) (?:(?:{of}|\w{{1,3}}) )?|(?<=(?<!\S)(?:{of}) ))T(?P<day>\d\d?)"
-        weekday = rf"W(?P<weekday>\d)|(?<=(?<!\S){short} )w(?P<weekday>\d)"
-        self.dates = regex.compile(rf"(?<!\S)(?:{_DATE}|{day}|{weekday}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
+        day += rf"|W(?P<weekday>\d)|(?<=(?<!\S){short} )w(?P<weekday>\d)"
+        self.dates = regex.compile(rf"(?<!\S)(?:{_DATE}|{day}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
         words = {meaning: _any_of(said) for meaning, said in around.items()}
         self.since = re.compile(rf"(?<!\S){words['since']} {_BETWEEN}@")
         other, opened, to_come = words["other"], words["opens"], words["to_come"]
@@ -305,7 +298,7 @@ class _Vocabulary:
             return self.symbols.get(word, "~")
         number = None
         if word.replace("-", "").isalpha() and word not in self.plain:
-            number = re.match(r"\d{1,4}(?!\d)", str(alpha2digit(word, self._language, threshold=0)))
+            number = re.match(r"\d{1,4}(?!\d)", str(alpha2digit(word, self.language, threshold=0)))
         return number[0] if number else word
 
     def stem(self, word: str) -> str:
@@ -346,12 +339,15 @@ class _Reader:
             or (f"T{word}" if token["number"] and known.day.match(token.string, token.start()) else known.symbol(word))
             for word, token in zip(self._words, tokens, strict=True)
         ]
+        self.is_relative = True
+        """Whether no date has the name or number of a day, a month or a year."""
         self.dates = self._dates()
 
     @property
     def understood(self) -> tuple[int, int]:
-        """The number of words in dates, and of words that may join dates. They tell which language the dates are in."""
-        return sum(each.end - each.begin for each in self.dates), sum(word in self._known.plain for word in self._words)
+        """The number of words in dates, and of stop words. They tell which language the dates are in."""
+        are_stop_words = (stem(word, self._known.language) is None for word in self._words)
+        return sum(each.end - each.begin for each in self.dates), sum(are_stop_words)
 
     def _dates(self) -> list[_Date]:
         """Find dates from left to right, each as long as possible."""
@@ -362,6 +358,7 @@ class _Reader:
                 begin = match.string.count(" ", 0, match.start())
                 end = begin + match[0].count(" ") + 1
                 said[begin:end] = ["."] * (end - begin)  # no word belongs to two dates
+                self.is_relative = self.is_relative and pattern is not self._known.dates
                 try:
                     dates.append(_Date(begin, end, *self._read(match)))
                 except (OverflowError, ValueError):  # no such day, before the year 1 or after 9999
@@ -399,11 +396,6 @@ class _Reader:
         if unit == "week":
             return "week", _days(today + timedelta(days=7 * count - today.weekday()), 7)
         return "day", _days(today + timedelta(days=count))
-
-    @property
-    def is_relative(self) -> bool:
-        """Whether no date has the name or number of a day, a month or a year."""
-        return not any(_NAMED.match(word) for each in self.dates for word in self._said[each.begin : each.end])
 
     def without_dates(self, text: str) -> str:
         for each in reversed(self.dates):
@@ -461,16 +453,17 @@ def _numeric(token: re.Match[str], today: date, may_be_english: bool) -> str | N
     """
     if not (token["ymd"] or token["dmy"]):
         return None
-    first, month, *other = map(int, re.findall(r"\d+", token[0]))
-    year, day = (first, other[0]) if token["ymd"] else (other[0] if other else 0, first)
+    digits = [int(each) for each in re.findall(r"\d+", token[0])]
+    day, month, *years = digits[::-1] if token["ymd"] else digits
     if may_be_english and token["dmy"] and max(month, day) <= 12 and month != day:
         return None
-    is_sure = year > 99 or (token["mark"] == "/" and max(first, month) > 12)
+    is_sure = max(digits) > 99 or (token["mark"] == "/" and max(day, month) > 12)
     if token["dmy"] and month > 12:
         month, day = day, month
+    year = max(years, default=2000)
     try:
-        named = date(year if year > 99 else year + LEAP_YEAR, month, day)
-        return f"{'D' if is_sure else 'd'}{named if year else _latest(today, day, month)}"
+        named = date(year if year > 99 else year + 2000, month, day)
+        return f"{'D' if is_sure else 'd'}{named if years else _latest(today, day, month)}"
     except ValueError:
         return None
 
@@ -480,7 +473,7 @@ def _latest(today: date, day: int, month: int = 0, weekday: str | None = None) -
 
     Raises: ValueError if there is none within eight years.
     """
-    for ago in sorted(range(-31 if weekday else 0, MOST_DAYS), key=abs):
+    for ago in sorted(range(-31 if weekday else 0, 8 * 366), key=abs):
         named = today - timedelta(days=ago)
         if named.day == day and month in (0, named.month) and weekday in (None, str(named.weekday())):
             return named
