@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,7 +13,10 @@ from afterword.streams.errors import OtherLoop
 LARGE_BYTES = 64 * 1024
 TURN_SECONDS = 0.05
 """CPU time of a turn. A worker that gets a fifth of a core needs a quarter of a second for it."""
-
+STEP_SECONDS = 0.002
+"""CPU time of a step of large work in a server, after which it rests."""
+RESTS = 2.0
+"""Large work of a server rests this many times as long as it took."""
 MOST_REST_SECONDS = 2.0
 
 T = TypeVar("T")
@@ -51,6 +54,35 @@ class OwnLoop:
         self._loop = self._loop or running
         if running is not self._loop:
             raise OtherLoop(client=self._client)
+
+
+class Paced:
+    """Large work in the event loop of a server, done in steps with rests, so that small requests run in between.
+
+    All such work together takes at most 1 / (1 + RESTS) of the loop's time.
+    """
+
+    _free_at = 0.0
+    """When the next step may begin, on the monotonic clock; for all."""
+
+    def __init__(self) -> None:
+        self._began = time.thread_time()
+
+    async def rest(self) -> None:
+        """Rest if the step has taken STEP_SECONDS."""
+        if (took := time.thread_time() - self._began) >= STEP_SECONDS:
+            now = time.monotonic()
+            Paced._free_at = max(Paced._free_at, now) + (1 + RESTS) * min(took, TURN_SECONDS)
+            await asyncio.sleep(Paced._free_at - now)
+            self._began = time.thread_time()
+
+
+async def paced(items: Iterable[T]) -> AsyncGenerator[T, None]:
+    """Yield items in steps with rests."""
+    work = Paced()
+    for item in items:
+        yield item
+        await work.rest()
 
 
 class Waiter(NamedTuple):

@@ -143,6 +143,7 @@ async def attack(name: str, port: int, key: str, seconds: float) -> int:
                     done += 1
                 await asyncio.sleep(0.01)
 
+        tell("at work")
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
                 for _ in range(connections):
@@ -256,7 +257,9 @@ async def measured(name: str, port: int, log: Path, keys: tuple[str, str], secon
             *(sys.executable, "-m", "tests.abuse", *given), stdin=-1, stdout=-1, stderr=asyncio.subprocess.DEVNULL
         )
         assert attacker.stdin
+        assert attacker.stdout
         attacker.stdin.write(keys[0].encode() + b"\n")
+        await attacker.stdout.readline()  # it is at work
         await asyncio.sleep(2)
     waits = await victim(port, keys[1], seconds)
     requests = int((await attacker.communicate())[0] or 0) if attacker else 0

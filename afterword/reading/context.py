@@ -22,6 +22,7 @@ from afterword.schemas.base import Model
 from afterword.schemas.messages import replaced_answers
 from afterword.streams.stores.episodes import Conversation, EpisodeStore
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
+from afterword.streams.tasks import apart
 from afterword_text.fences import GAP, INDENTATION, NAMED, SPEAKERS, indented, one_name, quotation, speaker_of
 from afterword_text.sentences import split_sentences, without_middle
 from afterword_text.tokens import count_tokens, groups, water_level
@@ -289,13 +290,12 @@ async def read_context(
         summaries, window, omitted = Summaries(), whole, 0
     else:
         stored = await _summaries(episodes, selection, known) if known else Summaries()
-        # in threads here and below, because large texts take long enough to delay other requests
-        summaries = await asyncio.to_thread(fit_into, stored, room // SUMMARY_SHARE)
+        summaries = await _fitted(stored, room // SUMMARY_SHARE)
         least_tokens = 0 if keep_recent is not None else RECENT_TOKENS
         window, omitted = await _window(archive, uncovered, counted, recent, least_tokens, room - summaries.cost)
         if not window.messages:
-            summaries = await asyncio.to_thread(fit_into, stored, room)
-        summaries = await asyncio.to_thread(without_shown, summaries, window.messages)
+            summaries = await _fitted(stored, room)
+        summaries = await apart(_characters(window.messages), without_shown, summaries, window.messages)
         condensed = window.tokens + summaries.tokens
         if known and keep_recent and condensed >= tokens_full:
             whole = await _verbatim(archive, selection, events_full, recent, room)
@@ -334,9 +334,19 @@ async def _verbatim(
     messages = [archived.message for archived in reversed(newest)]
     replaced = replaced_answers(message for message in messages if not message.skip_summarization)
     shown = [m for m in messages if m.id not in replaced and (not m.skip_summarization or m.id in last)]
-    if len(newest) < events_full or await asyncio.to_thread(_cost, shown) > max_tokens:
+    if len(newest) < events_full or await apart(_characters(shown), _cost, shown) > max_tokens:
         return None
-    return ContextWindow(tuple(shown), await asyncio.to_thread(_tokens, shown))
+    return ContextWindow(tuple(shown), await apart(_characters(shown), _tokens, shown))
+
+
+def _characters(messages: Iterable[MessageCreated]) -> int:
+    return sum(len(message.content) for message in messages)
+
+
+async def _fitted(summaries: Summaries, max_tokens: int) -> Summaries:
+    if summaries.cost <= max_tokens:
+        return summaries
+    return await asyncio.to_thread(fit_into, summaries, max_tokens)  # it may load the languages
 
 
 async def _summaries(episodes: EpisodeStore, selection: Selection, known: Conversation) -> Summaries:
@@ -439,8 +449,9 @@ async def _window(
     messages = [one.message for one in sorted(by_id.values(), key=lambda archived: archived.offset)]
     replaced = replaced_answers(message for message in messages if not message.skip_summarization)
     said = [message for message in messages if message.id not in replaced]
-    beside = await asyncio.to_thread(_newest_within, latest, recent_tokens)
-    window = await asyncio.to_thread(fit, said, pending | last | beside, max_tokens)
+    size = _characters(messages)
+    beside = await apart(size, _newest_within, latest, recent_tokens)
+    window = await apart(size, fit, said, pending | last | beside, max_tokens)
     shown = {message.id for message in window.messages}
     skipped = counted.skipped if uncovered.unsummarised else 0
     omitted = counted.messages - skipped - len((shown | replaced) & pending) + len(last - pending - shown - replaced)

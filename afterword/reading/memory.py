@@ -52,7 +52,7 @@ from afterword.streams.stores.index import (
 )
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, MessageArchive, Selection, Whose
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.tasks import OwnLoop
+from afterword.streams.tasks import OwnLoop, paced
 from afterword_text.fences import cleaned, fence_of, fenced_text, indented, speaker_of
 from afterword_text.language import normalized
 
@@ -67,6 +67,8 @@ MAX_TOKENS = 3500
 PAGE_SIZE, MOST_PAGE_SIZE = 50, 200
 """Default and maximum size of a page of conversations, messages or users."""
 PAGE_EPISODES, MOST_PAGE_EPISODES = 20, 1000
+EPISODES_TOGETHER = 50
+"""Episodes that are read in one step of the event loop."""
 NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
 FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
 """How many offsets after a message the next messages are searched for; None means to the end."""
@@ -430,10 +432,16 @@ class Memory:
         known = await find_conversation(self._episodes, scope_of(episode.summary))
         return episode if known and owner.has(known.user_id, known.tenant_id) else None
 
-    async def owner(self, conversation_id: str) -> tuple[str, str | None] | None:
+    async def owner(self, conversation_id: str) -> Whose | None:
         """Return the user and tenant that a conversation began with; None if it is unknown."""
-        known = await self._owned(conversation_id, None, Owner())
-        return (known.user_id, known.tenant_id) if known else None
+        return (await self.owners([conversation_id])).get(conversation_id)
+
+    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, Whose]:
+        """Return the users and tenants that the known ones among conversations began with."""
+        scopes = {scope_id(name, None): name for name in conversation_ids}
+        known = [each for each in await self._episodes.conversations_at(list(scopes)) if each.episode_count]
+        summarized = {scopes[each.conversation_id]: Whose(each.user_id, each.tenant_id) for each in known}
+        return await self._messages.owners(conversation_ids) | summarized
 
     async def owned(self, conversation_ids: Sequence[str], owner: Owner) -> list[str]:
         """Return those of the conversations whose first archived message is the owner's, in the given order."""
@@ -525,7 +533,12 @@ class Memory:
         require_within(1, MOST_PAGE_EPISODES, limit=limit)
         if await self._owned(conversation_id, agent_id, owner) is None and owner != Owner():
             return EpisodePage((), None)
-        latest = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
+        latest = list[StoredEpisode]()
+        async for left in paced(range(limit + 1, 0, -EPISODES_TOGETHER)):
+            if len(latest) + left == limit + 1:  # the pages before were full
+                some = min(left, EPISODES_TOGETHER)
+                latest += await self._episodes.latest(conversation_id, some, before=before, agent_id=agent_id)
+                before = latest[-1].summary.ordinal if latest else None
         page = latest[:limit]
         return EpisodePage(tuple(page), page[-1].summary.ordinal if len(latest) > limit else None)
 

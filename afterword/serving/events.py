@@ -21,9 +21,11 @@ from afterword.serving.requests import Parameters
 from afterword.serving.services import MayRead, is_still_admitted, services_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
+from afterword.streams.tasks import Paced
 
 LATE_SECONDS = 2.0
 """Events that were read from Kafka longer ago than this are compared with the store again before they are sent."""
+SENT_TOGETHER = 50
 STREAMS_PER_KEY = 500
 """Upper limit for the open event streams of a key in one process."""
 HEARTBEAT_SECONDS = 15
@@ -45,7 +47,7 @@ class EventsQuery(Parameters):
 
 
 def event_stream(
-    request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | None, None]
+    request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | bytes | None, None]
 ) -> EventSourceResponse:
     """Build one of the limited number of streams that a key may have open.
 
@@ -64,8 +66,8 @@ def event_stream(
 
 
 async def _while_admitted(
-    request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | None, None]
-) -> AsyncGenerator[ServerSentEvent, None]:
+    request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | bytes | None, None]
+) -> AsyncGenerator[ServerSentEvent | bytes, None]:
     open_streams, asked_at = services_of(request).open_streams, time.monotonic()
     open_streams[principal.key_id] += 1
     try:
@@ -116,19 +118,20 @@ async def stream_events(
 
 async def lines_of(
     feed: Feed, wanted: StreamFilter, since: Mapping[TopicPartition, int]
-) -> AsyncGenerator[ServerSentEvent | None, None]:
+) -> AsyncGenerator[ServerSentEvent | bytes | None, None]:
     """Yield a client's events, and None if there is nothing to send."""
     # without data this is not an event, but it tells a client that is interrupted before the first event where to
     # resume
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
     async with aclosing(feed.follow(wanted, since)) as batches:
+        work = Paced()
         async for batch in batches:
             events = deque(batch.events)
             compared_at = events[0].read_at if events else 0.0
             while events:
+                await work.rest()
                 if time.monotonic() - compared_at > LATE_SECONDS:  # some may have been deleted meanwhile
                     events, compared_at = deque(await feed.still_there(events)), time.monotonic()
                 else:
-                    event = events.popleft()
-                    yield ServerSentEvent(event.data, event=event.kind, id=event.position)
+                    yield b"".join(events.popleft().line for _ in range(min(len(events), SENT_TOGETHER)))
             yield ServerSentEvent(id=batch.position, comment="so far") if batch.position else None

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -24,6 +25,7 @@ import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from limits.aio.storage import MemoryStorage
+from sse_starlette import ServerSentEvent
 
 from afterword.consumers.subscriber import decode_revision
 from afterword.reading.context import ANYONE, Owner
@@ -45,7 +47,7 @@ from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import DeletedEpisode, Episode, Lookup, is_outdated
-from afterword.streams.tasks import FairTurns
+from afterword.streams.tasks import FairTurns, Paced
 from afterword.streams.telemetry import Metrics
 
 log = structlog.get_logger(__name__)
@@ -64,10 +66,13 @@ CATCHING_UP_PER_KEY = 2
 RECORDS_PER_MINUTE = 100_000
 """Number of records that a key's clients may read while they catch up."""
 RECORDS_PER_TURN = 1_000
+FETCHED_BYTES = 256 * 1024
+"""Size of a fetched part of a partition, which is read in one step of the event loop."""
 BYTES_PER_TURN = 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
 POLL_MILLISECONDS = 500
-RECORDS_TOGETHER = 500
+RECORDS_TOGETHER = 50
+"""Records that are decoded in one step of the event loop."""
 WAIT_SECONDS = 1.0
 """Pause after an interruption."""
 QUIET_SECONDS = 3.0
@@ -104,6 +109,11 @@ class Published:
     offset: int
     read_at: float
     """When it was read from Kafka, on the monotonic clock."""
+
+    @cached_property
+    def line(self) -> bytes:
+        """The event as it is sent, made once for all clients."""
+        return ServerSentEvent(self.data, event=self.kind, id=self.position).encode()
 
     @property
     def at(self) -> datetime:
@@ -291,7 +301,6 @@ class Feed:
         """Decode the records, only those that may be `wanted`, advancing `at` past each record."""
         events: list[Published] = []
         for record in records:
-            await asyncio.sleep(0)  # let others use the event loop
             at[TopicPartition(record.topic, record.partition)] = record.offset + 1
             named = self._kinds[record.topic], (record.key or b"").decode(errors="replace"), owner_in(record.headers)
             if (wanted is None or wanted.may_have(*named)) and (event := self._decoded(record, at)):
@@ -360,22 +369,21 @@ class Feed:
             # those that have missed few records come first
             self._turns.of(wanted.key_id, sum(end - at[tp] for tp, end in behind.items())),
             open_log(self._kafka) as reading,
-            reading.reader(*self.topics) as consumer,
+            reading.reader(*self.topics, max_partition_fetch_bytes=FETCHED_BYTES) as consumer,
         ):
             first = await consumer.beginning_offsets(list(behind))
             consumer.assign(list(behind))
             for tp in behind:
                 consumer.seek(tp, max(first[tp], at[tp]))
-            async for records in batches(consumer, behind):
-                began = time.thread_time()
+            work = Paced()
+            async for records in batches(consumer, behind, RECORDS_TOGETHER):
                 events = [one for one in await self._published(records, at, wanted) if self._is_for(wanted, one)]
                 missed += events
                 left -= len(records)
                 size += sum(len(event.data) for event in events)
                 if left <= 0 or size >= BYTES_PER_TURN:
                     break
-                # all that catch up leave half of the processor to the others
-                await asyncio.sleep((2 * self._turns.running - 1) * (time.thread_time() - began))
+                await work.rest()
             else:
                 at |= behind  # there may be no records before the end, only transaction markers
         await self._caught_up.incr(wanted.key_id, 60, RECORDS_PER_TURN - left)

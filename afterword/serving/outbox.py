@@ -26,11 +26,16 @@ from afterword.serving.principal import Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Kafka
+from afterword.streams.stores.episodes import in_parts
+from afterword.streams.tasks import paced
 from afterword.writing.producer import Producer, WrittenAt
 
 SOURCE = "afterword/server"
 """CloudEvents source of records written through the server."""
-CONCURRENT_LOOKS = 16
+LOOKED_UP_TOGETHER = 100
+"""The owners of this many conversations are asked for at once."""
+SENT_TOGETHER = 100
+"""Records that are given to the producer in one step of the event loop."""
 METADATA_BYTES = 64 * 1024
 """Upper limit for the metadata of a message."""
 K = TypeVar("K")
@@ -65,18 +70,13 @@ async def require_own(memory: Memory, owner: Owner, conversation_ids: Iterable[I
     """
     if owner.tenant_id is ANYONE and owner.user_id is ANYONE:
         return frozenset()
-    slots = asyncio.Semaphore(CONCURRENT_LOOKS)
-    unknown: set[Id] = set()
-
-    async def look(conversation_id: str) -> bool:
-        async with slots:
-            conversation_owner = await memory.owner(conversation_id)
-        if conversation_owner is None:
-            unknown.add(conversation_id)
-            return new or owner.user_id is ANYONE
-        return owner.has(*conversation_owner)
-
-    if not all(await asyncio.gather(*map(look, conversation_ids))):
+    unknown = set(conversation_ids)
+    async for some in paced(in_parts([*unknown], LOOKED_UP_TOGETHER)):
+        owners = await memory.owners(some)
+        unknown.difference_update(owners)
+        if not all(owner.has(*whose) for whose in owners.values()):
+            raise NotFound(what="conversation")
+    if unknown and not new and owner.user_id is not ANYONE:
         raise NotFound(what="conversation")
     return frozenset(unknown)
 
@@ -223,7 +223,8 @@ class Outbox:
         be written later, and a repeated message is dropped as a duplicate.
         """
         async with in_time(self._kafka, self._seconds):
-            return await (await self.open()).send_all(records)
+            producer = await self.open()
+            return [place for some in in_parts(records, SENT_TOGETHER) for place in await producer.send_all(some)]
 
     async def open(self) -> Producer:
         """Return the producer, connecting it first if necessary. Raises: BrokerUnavailable, TopicMissing."""

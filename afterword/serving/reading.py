@@ -1,13 +1,12 @@
 """Routes that read conversations, their messages and episodes, context, and recall."""
 
-import asyncio
 from operator import not_
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field
 
-from afterword.reading.context import ANYONE, Context, Owner
+from afterword.reading.context import ANYONE, CHARACTERS_A_TOKEN, Context, Owner
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
@@ -31,6 +30,7 @@ from afterword.serving.outbox import Begun
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotPermitted, existing
 from afterword.serving.requests import (
+    JSON,
     SMALL_BYTES,
     ConversationId,
     EpisodeId,
@@ -44,6 +44,7 @@ from afterword.serving.services import MayAdminister, MayRead, services_of
 from afterword.streams.settings import TimeZone
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
+from afterword.streams.tasks import apart, paced
 
 MOST_CONTEXT_TOKENS = 1_000_000
 MOST_RECENT = 500
@@ -304,7 +305,7 @@ async def get_context(
     given = wanted.model_dump(exclude={"user_id", "tenant_id", "form"})
     async with services.turns.if_large(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
         context = await known_context(services.memory, services.outbox.begun, owner, conversation_id, **given)
-    return ContextAnswer.of(context, wanted.form)
+        return await apart(CHARACTERS_A_TOKEN * context.tokens, ContextAnswer.of, context, wanted.form)
 
 
 async def known_context(memory: Memory, begun: Begun, owner: Owner, conversation_id: str, **given: Any) -> Context:
@@ -315,17 +316,17 @@ async def known_context(memory: Memory, begun: Begun, owner: Owner, conversation
     return existing("conversation", context)
 
 
-@router.get("/conversations/{conversation_id}/episodes")
+@router.get("/conversations/{conversation_id}/episodes", response_model=EpisodesAnswer)
 async def list_episodes(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[EpisodesQuery, Query()]
-) -> EpisodesAnswer:
+) -> Response:
     """List a conversation's episodes, newest first. The list is empty if it is unknown or belongs to somebody else."""
     services, owner = services_of(request), wanted.owner(principal)
     async with services.turns.if_large(principal.key_id, wanted.limit > LARGE_PAGE):
         page = await services.memory.episodes(conversation_id, wanted.limit, wanted.before, wanted.agent_id, **owner)
-        await asyncio.sleep(0)  # let others use the event loop before the answer is made
-        episodes = tuple(map(EpisodeDocument.of, page.episodes))
-    return EpisodesAnswer(episodes=episodes, next_before=page.next_before)
+        episodes = [EpisodeDocument.of(one).model_dump_json() async for one in paced(page.episodes)]
+    content = f'{{"episodes":[{",".join(episodes)}],"next_before":{page.next_before or "null"}}}'
+    return Response(content, media_type=JSON)
 
 
 @router.get("/conversations/{conversation_id}/messages")

@@ -33,6 +33,7 @@ MOST_BYTES: Final = 8_000_000
 MOST_VALUES: Final = 100_000
 """Upper limit for the commas and brackets in a body. Messages have a few each, but 7 MB could hold millions of objects,
 which take seconds to parse."""
+PIECE_BYTES = 16 * 1024
 MOST_DEPTH: Final = 16
 """Upper limit for the nesting of a body."""
 OPENING, CLOSING = b"[]"
@@ -141,9 +142,16 @@ def json_problem(content: bytes) -> str | None:
 
     Only brackets and commas outside strings count. No step runs Python code for each byte of the content.
     """
-    marks = content.replace(rb"\\", b"").replace(rb"\"", b"").translate(_SAME_BRACKETS, _NO_MARKS)
-    if marks.count(b'"') <= 4 * (MOST_VALUES + 1):  # a value has at most a name and a text
-        marks = b"".join(marks.split(b'"')[::2])
+    marks, in_text, escape = bytearray(), 0, b""
+    for start in range(0, len(content), PIECE_BYTES):  # between the pieces, a thread lets the event loop run
+        piece = escape + content[start : start + PIECE_BYTES]
+        escape = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""  # of the next piece's first character
+        piece = piece.removesuffix(escape).replace(rb"\\", b"").replace(rb"\"", b"")
+        parts = piece.translate(_SAME_BRACKETS, _NO_MARKS).split(b'"')
+        marks += b"".join(parts[in_text::2])
+        in_text = (in_text + len(parts) - 1) % 2
+        if len(marks) > 2 * MOST_VALUES:
+            break
     closed = marks.count(b"]")
     if max(len(marks) - closed, closed) > MOST_VALUES:
         return f"has more than {MOST_VALUES:,} values"

@@ -19,15 +19,13 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Settings
 from afterword.streams.stores.bookkeeping import EndedSessions
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
-from afterword.streams.tasks import FairTurns
+from afterword.streams.tasks import RESTS, FairTurns
 from afterword.streams.telemetry import Metrics
 
 BEARER = HTTPBearer(
     auto_error=False, description="A key of `afterword keys create`, or a token of the identity provider."
 )
 PING_SECONDS = 3.0
-RESTS = 2.0
-"""After a key's large request, its next one waits this many times as long as the request took."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Services:
     open_streams: Counter[str] = field(default_factory=Counter)
     """Numbers of open event streams by key."""
     turns: FairTurns = field(default_factory=lambda: FairTurns(rests=RESTS))
-    """Turns by key, for what takes a request long."""
+    """Turns by key, for what takes a request long. The key's next large request rests as well."""
     pace: Pace[tuple[str, str | None, str], WrittenAnswer] = field(default_factory=lambda: Pace(1.0))
     """For messages that are sent again and again, by conversation, tenant and id."""
 

@@ -46,6 +46,7 @@ from afterword.serving.requests import (
 )
 from afterword.serving.services import MayErase, MayWrite, services_of
 from afterword.streams.stores.bookkeeping import Erasure
+from afterword.streams.tasks import paced
 
 MOST_MESSAGES = 1000
 REASON_CHARACTERS = 1000
@@ -140,7 +141,7 @@ async def send_messages(
             raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
     # if a batch is sent again, all of it must still be in the dedupe window, even if others wrote as much meanwhile
     most = max(1, services.settings.episodes.dedupe_window // 2)
-    messages = [owned_message(message, principal) for message in given.messages]
+    messages = [owned_message(message, principal) async for message in paced(given.messages)]
     conversations = Counter(message.conversation_id for message in messages)
     if (number := max(conversations.values())) > most:
         problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"

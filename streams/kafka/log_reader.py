@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import aclosing, asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -215,20 +215,20 @@ class Log:
             return await anext(records, None)
 
     @asynccontextmanager
-    async def reader(self, *topics: str) -> AsyncIterator[AIOKafkaConsumer]:
+    async def reader(self, *topics: str, **options: Any) -> AsyncIterator[AIOKafkaConsumer]:
         """Open a consumer of committed records in all partitions of the topics, without a group."""
         described = await self._admin.describe_topics(list(topics))
         partitions = [TopicPartition(t["topic"], p["partition"]) for t in described for p in t["partitions"]]
-        async with self._reader_of(partitions) as consumer:
+        async with self._reader_of(partitions, **options) as consumer:
             yield consumer
 
     @asynccontextmanager
-    async def _reader_of(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[AIOKafkaConsumer]:
+    async def _reader_of(self, partitions: Sequence[TopicPartition], **options: Any) -> AsyncIterator[AIOKafkaConsumer]:
         """Open a consumer of committed records in these partitions.
 
         They are assigned once: if others are assigned later, aiokafka may wait for ever.
         """
-        options = client_options(self._kafka)
+        options |= client_options(self._kafka)
         consumer = BoundedConsumer(**options, isolation_level="read_committed", auto_offset_reset="earliest")
         try:
             await start_client(consumer, options)
@@ -246,17 +246,17 @@ async def open_log(kafka: Kafka) -> AsyncIterator[Log]:
 
 
 async def batches(
-    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int], together: int = RECORDS_TOGETHER
 ) -> AsyncIterator[list[ConsumerRecord]]:
     """Yield the committed records before these offsets, each batch from one partition, and no later ones.
 
-    Raises: TopicStalled.
+    At most `together` records are decoded in one step of the event loop. Raises: TopicStalled.
     """
     deadline = time.monotonic() + STALLED_SECONDS
     before = -1
     # including transaction markers
     while left := [where for where, end in ends.items() if await consumer.position(where) < end]:
-        given = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
+        given = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=together)
         for where, records in given.items():
             if records[-1].offset >= ends[where]:
                 consumer.seek(where, ends[where])

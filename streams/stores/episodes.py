@@ -423,6 +423,9 @@ class EpisodeStore(Protocol):
     async def conversation(self, scope: str) -> Conversation | None:
         return next(iter(await self._find(CONVERSATIONS, {"id": scope})), None)
 
+    async def conversations_at(self, scopes: Sequence[str]) -> list[Conversation]:
+        return await self._find(CONVERSATIONS, {"id in": scopes})
+
     async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
         """Store a conversation in place of `before`; otherwise like `put`."""
         return await self._replace(CONVERSATIONS, conversation, before)

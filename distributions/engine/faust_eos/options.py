@@ -74,14 +74,14 @@ LARGE_BYTES = 256 * 1024
 """An allocation of this size gets pages of its own, which go back to the system when it is freed."""
 
 
-def spare_the_collector() -> None:
+def spare_the_collector(collected_at: tuple[int, int, int] = COLLECTED_AT) -> None:
     """Exempt the 100,000 objects that are loaded by now from garbage collection: scanning them takes 50 ms and more.
 
     They are not collected first, because hardly any of them are garbage. Objects made later are collected in larger
     portions: most of them are gone by then, and a full collection, which scans all live ones, becomes rarer.
     """
     gc.freeze()
-    gc.set_threshold(*COLLECTED_AT)
+    gc.set_threshold(*collected_at)
 
 
 def allocate_sparingly() -> None:

@@ -149,6 +149,7 @@ CALLS = {
     "pages_around message": lambda memory, x: memory.pages_around("c1", x, user_id=ANYONE, tenant_id=ANYONE),
     "episode": lambda memory, x: memory.episode(x),
     "owner": lambda memory, x: memory.owner(x),
+    "owners": lambda memory, x: memory.owners([x]),
     "owned": lambda memory, x: memory.owned([x], Owner()),
     "owned by user": lambda memory, x: memory.owned(["c1"], Owner(x)),
     "profile": lambda memory, x: memory.profile(x, "t1"),
