@@ -421,8 +421,7 @@ class _Guesser:
         if fields["id"] == place:
             self.notes["id"] = "not found: the record's place, so no message can be edited or repeated"
             missing.append("id")
-        if "role" in self.notes:
-            missing.append("role")
+        missing += [name for name in ("role", "user_id") if name in self.notes and name not in missing]
         texts = self.content.texts if self.content and self.envelope else []
         placeholders = [one for one in texts if one != UNAVAILABLE and PATTERNS["placeholder"].fullmatch(one)]
         source = {
@@ -492,6 +491,9 @@ class _Guesser:
             of_shops = [one for one in self.columns if one.is_about("shops") and _is_one_of_each(one, conversation)]
             # the same number in two shops may be two people
             strict = self.take(lambda one: one in of_shops and bool(_mixed(user.values, [one], [user])))
+        if user and any(_is_finer(one, user, conversation) for one in self.columns):
+            self.notes["user_id"] = f"please check: one {user.path} has several, so these or that are the people"
+            return strict, None
         if strict or conversation is None:
             return strict, user
         tenants = [
@@ -563,9 +565,10 @@ class _Guesser:
             is_named = is_key or one.is_id or one.is_about("messages", "events")
             if not (one.are_ids and is_named and len(one.values) >= len(self.messages)) or one.is_about(*of_others):
                 return 0
-            counts_in_talks = is_key or (one.is_id and one.is_about("messages"))
-            by = [one, tenant, conversation if counts_in_talks else None]
-            if 2 * len(_groups(one.values, [], by)) < texts or _mixed(one.values, [conversation, role], by):
+            by, least = [one, tenant], USUALLY
+            if (is_key or (one.is_id and one.is_about("messages"))) and _mixed(one.values, [conversation], by):
+                by, least = [*by, conversation], NEARLY_ALL  # it counts in each conversation
+            if len(_groups(one.values, [], by)) < least * texts or _mixed(one.values, [conversation, role], by):
                 return 0
             return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2 + 4 * is_key
 
@@ -731,6 +734,12 @@ def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
 def _is_each(column: Column, conversation: Column) -> bool:
     """Return whether nearly every conversation has another value: users have few of them in a sample, shops many."""
     return column.differs and column.distinct >= NEARLY_ALL * conversation.distinct
+
+
+def _is_finer(column: Column, user: Column, conversation: Column | None) -> bool:
+    """Return whether a user has several values of a column that might be the user as well, but for passing ones."""
+    may_be = _as_user(column, conversation) >= 2 and not column.is_about("passing")
+    return may_be and conversation is not None and bool(_mixed(column.values, [column], [user]))
 
 
 def _mixes(user: Column, role: Column, *scope: Column | None) -> bool:
