@@ -421,19 +421,15 @@ def _is_corrected(name: str, other: str) -> bool:
     return alike and _is_name(name) and not is_place(name)
 
 
+@lru_cache(maxsize=KEPT_TEXTS)
 def kind_of(clause: str, *, or_ended: bool = False) -> FactKind | None:
     """Return the kind of what a clause says about its speaker; None if it says nothing that lasts.
 
     With `or_ended`, it may also be what has just begun, which the model takes for the end of something else.
     """
-    probabilities = _most_lasting(clause)
+    probabilities = max(map(probabilities_of, _beginnings(clause)), key=_lasting)
     lasting = _lasting(probabilities) + or_ended * float(probabilities[len(KINDS)])
     return KINDS[int(probabilities[: len(KINDS)].argmax())] if lasting >= CERTAIN else None
-
-
-@lru_cache(maxsize=KEPT_TEXTS)
-def _most_lasting(clause: str) -> NDArray[np.float64]:
-    return max(map(probabilities_of, _beginnings(clause)), key=_lasting)
 
 
 def _is_sure(clause: str) -> bool:
