@@ -111,7 +111,8 @@ class PresentUsers:
     def since(self, user_id: str, offset: int) -> str:
         """Return to whom a message or an episode of this offset belongs now that is stored as this user's.
 
-        The first ones may have been applied to it: those up to the last after which this user can have had something.
+        The first of the later assignments may have been applied to it, up to the last one after which this user can
+        have had anything.
         """
         later = [move for move in self.moves if move.offset > offset]
         user, applied = user_digest(user_id), 0
