@@ -14,6 +14,7 @@ from afterword.reading.context import ANYONE, Owner
 from afterword.reading.memory import Memory
 from afterword.schemas import (
     ConversationAssigned,
+    ConversationDeleted,
     ConversationFlush,
     InputEvent,
     InvalidRecord,
@@ -184,8 +185,14 @@ class Begun:
                 at, user_id, tenant_id = self._owners.get(event.conversation_id, (0.0, "", None))
                 if (user_id, tenant_id) == (event.from_user_id, event.tenant_id):
                     self._owners[event.conversation_id] = at, event.user_id, tenant_id
+            elif isinstance(event, ConversationDeleted):
+                self._owners.pop(event.conversation_id, None)
         while len(self._owners) > MOST_BEGUN:
             self._owners.popitem(last=False)
+
+    def forget(self, user_id: str, tenant_id: str | None) -> None:
+        for name in self.of(user_id, tenant_id):
+            del self._owners[name]
 
     def of(self, user_id: str, tenant_id: str | None) -> list[str]:
         """Return the conversations that are this user's."""

@@ -343,7 +343,9 @@ async def request_erasure(
     new erasure of what the user has written since.
     """
     person = Person(principal.user(given.user_id), principal.tenant(given.tenant_id))
-    asked = await services_of(request).erasures.ask(person, given.asked_by, principal.key_id)
+    services = services_of(request)
+    asked = await services.erasures.ask(person, given.asked_by, principal.key_id)
+    services.outbox.begun.forget(*person)
     response.headers["Location"] = f"/v1/erasures/{asked.erasure_id}"
     return shown_erasure(asked)
 

@@ -281,6 +281,7 @@ async def test_question_about_a_time_alone_gets_its_episodes(world: Remembered) 
     for question, wanted in {
         "What did we discuss yesterday?": [1],
         "What did I tell you three days ago?": [3],
+        "What did I complain about on the 25th?": [3],
         "¿Qué dije en octubre?": [45],
         "What did I do in November?": [1, 3, 10],
         "What did we talk about last week?": [10],
@@ -303,7 +304,14 @@ async def test_day_named_beside_stop_words_may_be_the_subject(world: Remembered)
 
 async def test_named_day_comes_before_the_days_after(world: Remembered) -> None:
     memory = await _said_on(world, {ago: (f"I ran {km} km along the river.",) for ago, km in enumerate((8, 5, 12, 3))})
-    for when, day in {"yesterday": 1, "two days ago": 2, "on Wednesday": 3, "on 26 November": 2}.items():
+    for when, day in {
+        "yesterday": 1,
+        "two days ago": 2,
+        "on Wednesday": 3,
+        "on 26 November": 2,
+        "on the 26th": 2,
+        "on 11/26": 2,
+    }.items():
         assert (await _days_found(memory, f"how many km along the river {when}?"))[0] == day, when
 
 

@@ -230,6 +230,15 @@ async def test_context_of_own_new_conversation_is_empty_until_archived() -> None
         assert (await served.client.get(context)).status_code == 404
 
 
+@pytest.mark.parametrize(("method", "path"), [("DELETE", "conversations/c1"), ("POST", "erasures")])
+async def test_context_is_unknown_once_its_messages_are_deleted(method: str, path: str) -> None:
+    async with serving(Holder(tenant_id="t1", scopes=SCOPES | {"erase"})) as served:
+        await served.client.post(MESSAGES, json={"messages": [MESSAGE]})
+        answer = await served.client.request(method, f"/v1/{path}", json={"user_id": MESSAGE["user_id"]})
+        assert answer.status_code == 202
+        assert (await served.client.get("/v1/conversations/c1/context")).status_code == 404
+
+
 async def test_changes_become_lifecycle_events() -> None:
     async with serving(Holder(tenant_id="t1", scopes=SCOPES)) as served:
         await a_conversation(served, "a/b")
