@@ -118,26 +118,7 @@ def mended(data: bytes) -> bytes:
     return content.replace(NEVER, rb"\\") if max(encoded, lone) < MOST_MENDED else data
 
 
-class Described(BaseModel):
-    """A model whose JSON schema describes a field by the docstring below it.
-
-    pydantic has an option for this, which parses the source of every model at import: 50 ms for each command.
-    """
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler(core)
-        properties = handler.resolve_ref_schema(schema)["properties"]
-        for model in cls.__mro__[: cls.__mro__.index(Described)]:
-            for pair in pairwise(ast.parse(dedent(getsource(model))).body[0].body):  # type: ignore[attr-defined]
-                match pair:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                        for each in {name, getattr(cls.model_fields.get(name), "alias", None)} & properties.keys():
-                            properties[each].setdefault("description", cleandoc(text))
-        return schema
-
-
-class Model(Described):
+class Model(BaseModel):
     """The immutable base of all events.
 
     Unknown fields are ignored, because a newer producer must not break an older worker. Validation is strict: `"5"` is
@@ -151,6 +132,22 @@ class Model(Described):
         hide_input_in_errors=True,  # it may be a text that somebody wrote
         json_schema_serialization_defaults_required=True,  # every field is present in what we write
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe each field by the docstring below it.
+
+        pydantic has an option for this, which parses the source of every model at import: 50 ms for each command.
+        """
+        schema = handler(core)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for model in cls.__mro__[: cls.__mro__.index(BaseModel)]:
+            for pair in pairwise(ast.parse(dedent(getsource(model))).body[0].body):  # type: ignore[attr-defined]
+                match pair:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        for each in {name, getattr(cls.model_fields.get(name), "alias", None)} & properties.keys():
+                            properties[each].setdefault("description", cleandoc(text))
+        return schema
 
     def to_json(self, **options: Any) -> bytes:
         """Serialize to UTF-8 JSON as sent on a topic, with U+FFFD for a lone surrogate.

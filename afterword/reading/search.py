@@ -114,8 +114,11 @@ class OpenConversation(NamedTuple):
         return Recalled(
             **{name: getattr(self.candidate, name) for name in names},
             **{name: getattr(ranked, name) for name in ("score", "coverage", "scores")},
-            **dict.fromkeys(("event_id", "title", "short_summary"), ""),
-            **dict.fromkeys(("ordinal", "revision"), 0),
+            event_id="",
+            title="",
+            short_summary="",
+            ordinal=0,
+            revision=0,
             agent_id=self.agent_id,
             source=None,
             pending=True,

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 from pydantic import ConfigDict, TypeAdapter
 
 from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, SummaryCreated, SummaryDeleted
-from afterword.schemas.base import Described, Time
+from afterword.schemas.base import Model, Time
 from afterword.schemas.ids import episode_id, row_id, scope_id
 from afterword.schemas.messages import Role
 from afterword.schemas.summaries import Calls, RevisionReason
@@ -46,10 +46,8 @@ def in_parts(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
     return (items[start : start + most] for start in range(0, len(items), most))
 
 
-class Revision(Described):
+class Revision(Model):
     """A revision of an episode, without its texts, because earlier texts may contain words that were deleted since."""
-
-    model_config = ConfigDict(frozen=True)
 
     revision: int
     """Number of the revision, from 1."""

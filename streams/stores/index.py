@@ -7,16 +7,13 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from afterword.schemas import EpisodeMessage, MessageCreated, SummaryCreated
-from afterword.schemas.base import Described, Time
+from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role, replaced_answers
 from afterword.streams.stores.episodes import StoredEpisode, meets
 
 Dense = Sequence[float]
 VECTOR_CHARACTERS = 300
 """Maximum number of characters of a message that go into its vector: people say what matters first."""
-
-
-ANSWERED = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
 
 class Noise(NamedTuple):
@@ -113,10 +110,8 @@ class Query(BaseModel):
         return {name: time for name, time in asked.items() if time is not None}
 
 
-class RankingScores(Described):
+class RankingScores(Model):
     """The parts of a hit's score, each between 0 and 1."""
-
-    model_config = ANSWERED
 
     episode: float
     """BM25 of the query's words in the episode, as a share of the highest possible value."""
@@ -128,10 +123,8 @@ class RankingScores(Described):
     """Best cosine of the vectors of query and message; null without vectors."""
 
 
-class Match(Described):
+class Match(Model):
     """A message that matches a query."""
-
-    model_config = ANSWERED
 
     message_id: str
     role: Role
@@ -148,14 +141,12 @@ class Match(Described):
     """Its conversation if that is another than the hit's: it was said later, and corrects the match before it."""
 
 
-class Recalled(Described):
+class Recalled(Model):
     """A hit of a search: an episode, or what is said in a conversation that is still open.
 
     The latter is `pending`: it has no episode yet, so `episode_id` is the conversation's id with ":pending", ordinal
     and revision are 0, and `event_id`, title and summary are empty.
     """
-
-    model_config = ANSWERED
 
     score: float
     """Quality of the episode's match, from 0 to 1."""
