@@ -536,7 +536,7 @@ async def test_chat_answers_the_four_questions_without_an_llm(world: World) -> N
         }.items():
             answer = await say(page, question)
             await expect(answer).to_contain_text(told)
-            await expect(answer).to_contain_text("Without memory I know nothing about that yet.", use_inner_text=True)
+            await expect(answer).to_contain_text("Without memory I know ", use_inner_text=True)
             assert await in_sight(page, "Without memory", last=True)
         await expect(await say(page, "Which instrument do I play?")).to_contain_text("I know nothing about that yet.")
         await page.get_by_text("with and without memory").click()
