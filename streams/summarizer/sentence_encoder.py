@@ -61,7 +61,8 @@ class SentenceEncoder:
         self._mixing, self._mixing_bias, self._d1, self._d2, self._last = weights[7:12]
         kinds = [iter(weights[12 + 4 * kind : 16 + 4 * kind]) for kind in range(len(WINDOWS))]
         self._first, self._first_bias, second, self._second_bias = zip(*kinds, strict=True)
-        self._second = list(map(_Convolution, second))
+        buffers = np.empty((2, max(map(len, second)) * -(-LONGEST_ROW // TILE) * HIDDEN), np.float32)
+        self._second = [_Convolution(each, buffers) for each in second]
         self._table = _Table(file)
         # Memory is reserved once, because the workers return large pieces to the system as soon as they are free
         self._products = np.zeros((len(WINDOWS) + sum(WINDOWS), KEPT_TOKENS + TOKENS_A_PASS + 1, HIDDEN), np.float32)
@@ -238,13 +239,16 @@ class _Convolution:
     multiplication for each of its coefficients if all are evaluated at as many points.
     """
 
-    def __init__(self, weights: Floats) -> None:
-        """`weights` has a matrix for each coefficient of the product, made of those for each place in a window."""
+    def __init__(self, weights: Floats, buffers: Floats) -> None:
+        """`weights` has a matrix for each coefficient of the product, made of those for each place in a window.
+
+        Several may share `buffers`, one after the other.
+        """
         count = len(weights)
         self._of_inputs = np.linalg.inv(_values(count, count)).T.astype(np.float32)
         self._of_outputs = _values(TILE, count).T.astype(np.float32)
         self._weights = weights
-        self._buffers = np.empty((2, count * -(-LONGEST_ROW // TILE) * HIDDEN), np.float32)
+        self._buffers = buffers
 
     def convolve(self, rows: Floats, begins: NDArray[np.int64], out: Floats) -> None:
         """Make the outputs for the windows that begin with these rows; the last row stands for those behind it."""
