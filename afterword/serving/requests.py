@@ -21,6 +21,7 @@ from afterword.serving.outbox import in_time
 from afterword.serving.problems import RequestInvalid, problems_of
 from afterword.serving.services import services_of
 from afterword.streams.settings import Kafka
+from afterword.streams.tasks import Paced
 
 READ_SECONDS = 10.0
 JSON = "application/json"
@@ -166,13 +167,14 @@ async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
     """
     if int(request.headers.get("content-length", "0")) > most:
         raise HTTPException(413)
-    content = bytearray()
+    content, work = bytearray(), Paced()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 if len(content) + len(chunk) > most:
                     raise HTTPException(413)
                 content += chunk
+                await work.rest()  # meanwhile the client is not read from
     except TimeoutError:
         raise HTTPException(408) from None
     return bytes(content)
