@@ -1,8 +1,9 @@
-"""Turns are shared fairly between groups."""
+"""Turns are shared fairly between groups, and large work leaves the event loop to small requests."""
 
 import asyncio
+import time
 
-from afterword.streams.tasks import FairTurns
+from afterword.streams.tasks import RESTS, STEP_SECONDS, FairTurns, paced
 
 
 async def settled() -> None:
@@ -94,3 +95,19 @@ async def test_group_rests_after_its_work_while_others_begin() -> None:
         assert loop.time() - began < 2 * worked, "another group does not wait"
     async with turns.of("a"):
         assert loop.time() - began >= 4 * worked
+
+
+async def test_all_paced_work_together_leaves_most_of_the_loop() -> None:
+    worked = 0.0
+
+    async def work() -> None:
+        nonlocal worked
+        async for _ in paced(range(5)):
+            began = time.thread_time()
+            while time.thread_time() - began < 2 * STEP_SECONDS:
+                pass
+            worked += time.thread_time() - began
+
+    began = time.monotonic()
+    await asyncio.gather(work(), work(), work())
+    assert time.monotonic() - began >= (1 + RESTS) * worked * 0.9
