@@ -10,7 +10,7 @@ import re
 from calendar import monthrange
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 import regex
@@ -468,12 +468,13 @@ def _numeric(token: re.Match[str], today: date, may_be_english: bool) -> str | N
         return None
 
 
+@lru_cache(maxsize=1024)
 def _latest(today: date, day: int, month: int = 0, weekday: str | None = None) -> date:
     """Return the latest such day, or the nearest one that is on the weekday, which may be to come.
 
     Raises: ValueError if there is none within eight years.
     """
-    for ago in sorted(range(-31 if weekday else 0, 8 * 366), key=abs):
+    for ago in sorted(range(-31, 8 * 366), key=abs) if weekday else range(8 * 366):
         named = today - timedelta(days=ago)
         if named.day == day and month in (0, named.month) and weekday in (None, str(named.weekday())):
             return named
