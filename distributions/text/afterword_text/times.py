@@ -97,8 +97,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     """
     today = now.astimezone(zone).date()
     likely = plausible(question)
-    languages = [code for code in likely if code in _WORDS and code != "en"][: MOST_LANGUAGES - 1]
-    languages.append("en")
+    languages = list(dict.fromkeys([*[code for code in likely if code in _WORDS][: MOST_LANGUAGES - 1], "en"]))
     tokens = list(_TOKEN.finditer(question[:MOST_CHARACTERS]))
     may_be_english = likely[0] in ("en", UNDETERMINED)
     readers = [_Reader(tokens, _vocabulary(language), today, may_be_english) for language in languages]
@@ -264,6 +263,7 @@ class _Vocabulary:
         self.since = re.compile(rf"(?<!\S){words['since']} {_BETWEEN}@")
         other, opened, to_come = words["other"], words["opens"], words["to_come"]
         ends, also = (_any_of(around["and"] + around["to"] + more) for more in ([], [*_DASHES, *around["or"]]))
+        also = rf"(?!a las? \d|à \d\d? h\b){also}"  # a time of day
         # "du 26 novembre au marché" is no span
         to_time = rf"(?!{_any_of(around['at'])} (?!{_BETWEEN}(?:[@DdMTWw]?\d|@|{_NAMED_DAYS}))){ends}"
         day, week = (_any_of(map(str.casefold, info[unit])) for unit in ("day", "week"))
