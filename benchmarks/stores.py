@@ -1,15 +1,18 @@
 """Compares the SQLite file with Qdrant's engine as search indexes: the same episodes and questions, in turns.
 
-The engine runs in this process, so its row has no request in it. The last row has one: to a server in Python, which
-reads and answers it more slowly than Qdrant's own. All rows share the documents, which are in memory.
+The engine runs in this process, so its row has no request in it. The last row has one: to the Qdrant server in
+AFTERWORD_TEST_QDRANT, or else to one in Python, which reads and answers more slowly. All rows share the documents,
+which are in memory.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from qdrant_client import AsyncQdrantClient
 from qdrant_client.http import models
@@ -105,22 +108,35 @@ async def run(form: Form, directory: Path) -> None:
     asked = Random(count).sample(documents.questions, SHORT_QUESTIONS if form.short else QUESTIONS)
     model = documents.embedder.model
     async with QdrantServer(routes=routes_in(directory, has_log=True)) as server:
-        connections = EngineClient(server), AsyncQdrantClient(url=server.url, check_compatibility=False)
-        engine, http = (QdrantIndex(HttpConnection(one), f"e{n}", model) for n, one in enumerate(connections))
+        address = os.environ.get("AFTERWORD_TEST_QDRANT")
+        client = AsyncQdrantClient(url=f"http://{address}" if address else server.url, check_compatibility=False)
+        connections = EngineClient(server), client
+        engine, http = (QdrantIndex(HttpConnection(one), f"bench{uuid4().hex}", model) for one in connections)
         sqlite = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), model)
-        indexes: dict[str, EpisodeIndex] = {"SQLite": sqlite, "Qdrant's engine": engine, "– with a request": http}
+        requested = "Qdrant's server" if address else "– with a request"
+        indexes: dict[str, EpisodeIndex] = {"SQLite": sqlite, "Qdrant's engine": engine, requested: http}
         times = {name: Times([], [], []) for name in indexes}
         for start in range(0, count, CHUNK):
             for name, index in indexes.items():
                 await _write(index, documents.given[start : start + CHUNK], times[name])
-        for qdrant in (engine, http):
+        for qdrant in (engine, http)[: 1 if address else 2]:
             shard_of(server.client, qdrant.collection).optimize()
+        if address:
+            await _until_green(client, http.collection)
         await _recall({name: documents.memory(index) for name, index in indexes.items()}, asked, times)
+        if address:
+            await client.delete_collection(http.collection)
         for index in indexes.values():
             await index.close()
     size = sum(len(one.texts) for one in documents.given)
     title = f"{count:,} episodes of {-(-count // OF_A_USER)} users, {size:,} messages with vectors"
     show(title, [_row(name, each, times["SQLite"]) for name, each in times.items()])
+
+
+async def _until_green(client: AsyncQdrantClient, collection: str) -> None:
+    """Wait until the server has optimized the collection."""
+    while (await client.get_collection(collection)).status != models.CollectionStatus.GREEN:  # noqa: ASYNC110 – only polling tells
+        await asyncio.sleep(0.5)
 
 
 def _episodes(count: int) -> Iterator[EpisodeClosed]:
