@@ -64,6 +64,8 @@ OLDEST_VERSION = (1, 17)
 DELETED = "deleted"
 """Payload field of what remains of a deleted episode: without vectors, texts and users, so that no search finds it."""
 KEPT = models.IsEmptyCondition(is_empty=models.PayloadField(key=DELETED))
+DIGITS = 5
+"""Digits after the point of a vector's numbers, which are sent as text."""
 WORDS, VECTORS = "words", "messages"
 """Names of a point's vectors, and of the payload fields that the ranking reads."""
 
@@ -435,7 +437,7 @@ def _point(
     sparse = document_vector(words)
     named: dict[str, Any] = {WORDS: sparse} if sparse.indices else {}
     if vectors:
-        named[VECTORS] = [list(vector) for vector in vectors.values()]
+        named[VECTORS] = np.array(list(vectors.values()), np.float64).round(DIGITS).tolist()
     payload = {
         **summary.model_dump(mode="json", include=PAYLOAD),
         "message_ids": list(texts),
