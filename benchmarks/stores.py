@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import httpx
 from qdrant_client import AsyncQdrantClient
 from qdrant_client.http import models
 
@@ -109,7 +110,9 @@ async def run(form: Form, directory: Path) -> None:
     model = documents.embedder.model
     async with QdrantServer(routes=routes_in(directory, has_log=True)) as server:
         address = os.environ.get("AFTERWORD_TEST_QDRANT")
-        client = AsyncQdrantClient(url=f"http://{address}" if address else server.url, check_compatibility=False)
+        # kept connections, as to a server elsewhere: the client closes those to its own machine after each request
+        url, limits = f"http://{address}" if address else server.url, httpx.Limits()
+        client = AsyncQdrantClient(url=url, check_compatibility=False, limits=limits)
         connections = EngineClient(server), client
         engine, http = (QdrantIndex(HttpConnection(one), f"bench{uuid4().hex}", model) for one in connections)
         sqlite = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), model)
