@@ -1,10 +1,9 @@
-"""Ranks a search's candidates by the sum of four measures.
+"""Ranks a search's candidates by their best message, their best passage, and as a whole.
 
-An episode has several subjects, so its words as a whole say little about any one of them. In addition to the BM25 of
-the whole episode, the ranking therefore uses three more measures. One is the BM25 of the best passage of WINDOW
-consecutive messages, because the answer is often a message without any word of the question, next to one that has them.
-The others are the BM25 of the best message and the best cosine of a message. Each measure is a share of the maximum for
-the query, so that scores of different queries are comparable.
+An episode has several subjects, so its words as a whole say little about any one of them. A message counts by the BM25
+of its words and by its cosine. A passage is WINDOW messages in a row, because the answer is often a message without any
+word of the question, next to one that has them. Each measure is a share of a maximum for the query, so that scores of
+different queries are comparable.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -18,16 +17,15 @@ from afterword.streams.stores.packing import ANSWER_END, LAST_END, WORD, cosines
 from afterword_text.search_words import Word, hashed
 
 WINDOW = 3
-PIECE_WORDS = 40
+BEGINNING = 40
 """How many words of a message count in passages and episodes. People say what matters first, and the many words of an
-assistant's long answer would match any question. The words after them form separate pieces with less weight."""
-LATER_PIECE = 0.5
-"""Weight of these later pieces and of the summary."""
+assistant's long answer would match any question."""
 EPISODE_WEIGHT = 0.5
-"""Weight of the whole episode. The other measures have weight 1."""
-K1, B, B_OF_PARTS = 1.2, 0.75, 1.0
-"""Robertson and Zaragoza's defaults for episodes. For passages and messages, length normalization is applied in
-full."""
+"""Weight of the whole episode. Passage and message have weight 1."""
+SUMMARY = 0.5
+"""Weight of the summary's words, which nobody said."""
+K1 = 1.2
+"""Robertson and Zaragoza's default. Length normalization is applied in full."""
 
 SHOWN, SHOWN_SHARE, ANSWERED = 5, 0.3, 3
 """A hit shows up to SHOWN messages that have at least SHOWN_SHARE of the best one's score, and those beside the
@@ -37,9 +35,10 @@ BACKGROUND = 50
 """Number of imaginary texts without any word of the query that are added to the candidates. Without them, a word that
 all messages of a small memory share would count as common."""
 
-VECTOR_WEIGHT, NEAREST = 2.0, 5.0
-"""Weight of the best message's cosine, which counts as a share: 0 at the mean of the query's cosines with background
-sentences, 1 at NEAREST standard deviations above it."""
+VECTOR_WEIGHT, NEAREST = 1.75, 5.0
+"""Weight of a message's cosine, which counts as a share: 0 at the mean of the query's cosines with background
+sentences, 1 at NEAREST standard deviations above it or, if there are higher ones, at the highest. In long talks about
+one subject, most are higher."""
 LONG_ANSWER = 0.8
 """Weight of the cosine of a long answer of the assistant, whose vector stands for its beginning alone: much of it only
 repeats the question that it answers."""
@@ -70,9 +69,9 @@ class Ranked(NamedTuple):
     score: float
     """0 to 1, comparable across queries."""
     coverage: float
-    """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
-    the square of that share and the share of the best cosine, as probabilities of which at least one is enough, to the
-    power of DOUBT."""
+    """Share of the query's total inverse document frequency that a single passage contains; with vectors, the square of
+    that share and the share of the best cosine, as probabilities of which at least one is enough, to the power of
+    DOUBT."""
     message_scores: Sequence[float]
     """The scores of all its messages, in order."""
     best_words: Set[int]
@@ -116,34 +115,30 @@ def rank(
     """
     if not candidates:
         return []
-    texts = _Texts(candidates)
-    counts = texts.counted(query)
-    in_episodes, in_passages = texts.summed(counts)
+    texts, count = _Texts(candidates), len(candidates)
+    counts, in_beginnings = texts.counted(query)
     is_common = np.array([word.is_common for word in query], np.bool_)
-    episodes, _ = _compared(in_episodes, texts.episode_lengths, is_common, B)
-    passages, covered_by_passages = _compared(in_passages, texts.passage_lengths, is_common, B_OF_PARTS)
-    pieces, covered_by_pieces = _compared(counts, texts.piece_lengths, is_common, B_OF_PARTS)
+    in_episodes, in_passages = texts.summed(in_beginnings)
+    episodes, _ = _compared(in_episodes, texts.episode_lengths, is_common)
+    passages, covered = _compared(in_passages, texts.passage_lengths, is_common)
+    words, covered_by_texts = _compared(counts, texts.lengths, is_common)
+    of_messages, of_summaries = words[texts.is_message], SUMMARY * words[~texts.is_message]
+    best_passages = _best(texts.passage_owners, passages, count)
+    best_words = np.maximum(_best(texts.owners, of_messages, count), of_summaries)
+    coverage = np.maximum(_best(texts.passage_owners, covered, count), covered_by_texts[~texts.is_message])
 
-    weighted = pieces * texts.piece_weights
-    weight = VECTOR_WEIGHT if vector else 0.0
     message_cosines = _cosines(vector, candidates, texts.message_counts)
-    similar = share(message_cosines, vector.query, NEAREST) if vector else message_cosines
-    similar = np.where(texts.are_long_answers, LONG_ANSWER * similar, similar)
-    of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + weight * similar
-    best_passages = _best(texts.passage_owners, passages, len(candidates))
-    best_pieces = _best(texts.owners[texts.piece_texts], weighted, len(candidates))
-    best_similar = _best(texts.message_owners, similar, len(candidates))
-    best_cosines = _best(texts.message_owners, message_cosines, len(candidates))
-    coverage = np.maximum(
-        _best(texts.passage_owners, covered_by_passages, len(candidates)),
-        _best(texts.owners[texts.piece_texts], covered_by_pieces, len(candidates)),
-    )
-    words = EPISODE_WEIGHT * episodes + best_passages + best_pieces
-    scores = (words + weight * best_similar) / (EPISODE_WEIGHT + 2 + weight)
+    best_cosines = _best(texts.owners, message_cosines, count)
+    weight = VECTOR_WEIGHT if vector else 0.0
+    if vector:
+        of_vectors = weight * nearness(message_cosines, vector.query)
+        of_messages = of_messages + np.where(texts.are_long_answers, LONG_ANSWER * of_vectors, of_vectors)
+    best_messages = np.maximum(_best(texts.owners, of_messages, count), of_summaries)
+    scores = (EPISODE_WEIGHT * episodes + best_passages + best_messages) / (EPISODE_WEIGHT + 2 + weight)
     if vector:
         # squared, because a few words in common say little
-        certain = _best(texts.message_owners, share(message_cosines, vector.model, CERTAIN), len(candidates))
-        coverage = (1 - (1 - coverage**2) * (1 - certain)) ** DOUBT
+        certain = np.clip(_deviations(message_cosines, vector.model) / CERTAIN, 0.0, 1.0)
+        coverage = (1 - (1 - coverage**2) * (1 - _best(texts.owners, certain, count))) ** DOUBT
     message_scores = texts.by_candidate(of_messages)
     ranked = [
         Ranked(
@@ -155,7 +150,7 @@ def rank(
             RankingScores(
                 episode=float(episodes[at]),
                 passage=float(best_passages[at]),
-                message=float(best_pieces[at]),
+                message=float(best_words[at]),
                 cosine=None if vector is None else float(best_cosines[at]),
             ),
         )
@@ -184,50 +179,33 @@ def _latest_and_best(ranked: Sequence[Ranked], asked: Set[int]) -> tuple[int, in
 
 
 class _Texts:
-    """The texts of all candidates in sequence: for each, its messages and then its summary.
-
-    Texts are split into pieces of PIECE_WORDS. Passages consist of the first pieces of messages.
-    """
+    """The texts of all candidates in sequence: for each, its messages, which form passages, and then its summary."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._words = packed_words(b"".join(candidate.words for candidate in candidates))
         self._ends = np.flatnonzero(self._words <= LAST_END)
-        counts = np.array([len(candidate.message_ids) + 1 for candidate in candidates])
-        self.owners = np.repeat(np.arange(len(candidates)), counts)
-        """The candidate that each text belongs to."""
-        self.message_counts = counts - 1
-        is_message = np.ones(len(self._ends), np.bool_)
-        is_message[np.cumsum(counts) - 1] = False
-        self.messages = np.flatnonzero(is_message)
-        """Which texts are messages."""
-        self.are_long_answers = self._words[self._ends[self.messages]] == ANSWER_END
+        self._starts = np.concatenate([[0], self._ends[:-1] + 1])
+        self.lengths = self._ends - self._starts
+        self.message_counts = counts = np.array([len(candidate.message_ids) for candidate in candidates])
+        self.is_message = np.ones(len(self._ends), np.bool_)
+        self.is_message[np.cumsum(counts + 1) - 1] = False
+        self.are_long_answers = self._words[self._ends[self.is_message]] == ANSWER_END
         """Which messages are long answers of the assistant."""
-        self.message_owners = owners = self.owners[self.messages]
+        self.owners = owners = np.repeat(np.arange(len(candidates)), counts)
+        """The candidate that each message belongs to."""
+        self._beginnings = np.minimum(self.lengths[self.is_message], BEGINNING)
 
-        lengths = np.diff(self._ends, prepend=-1) - 1
-        self._starts = self._ends - lengths
-        numbers = np.maximum(-(-lengths // PIECE_WORDS), 1)
-        self._first = np.cumsum(numbers) - numbers
-        """The first piece of each text."""
-        self.piece_texts = np.repeat(np.arange(len(numbers)), numbers)
-        places = np.arange(len(self.piece_texts)) - self._first[self.piece_texts]
-        self.piece_lengths = np.minimum(lengths[self.piece_texts] - PIECE_WORDS * places, PIECE_WORDS)
-        is_first = (places == 0) & is_message[self.piece_texts]
-        self.piece_weights = np.where(is_first, 1.0, LATER_PIECE)
-
-        every = np.arange(len(self.messages))
-        self._begins = np.searchsorted(owners, np.arange(len(candidates)))
-        self._until = np.searchsorted(owners, np.arange(len(candidates)), "right")
-        is_start = (every == self._begins[owners]) | (every + WINDOW <= self._until[owners])
-        self._passages = np.flatnonzero(is_start)
+        every = np.arange(len(owners))
+        self._until = np.cumsum(counts)
+        self._begins = self._until - counts
+        self._passages = np.flatnonzero((every == self._begins[owners]) | (every + WINDOW <= self._until[owners]))
         """The first message of each passage."""
         self.passage_owners = owners[self._passages]
         self._passages_until = np.minimum(self._passages + WINDOW, self._until[self.passage_owners])
-        self.episode_lengths, self.passage_lengths = self.summed(self.piece_lengths)
+        self.episode_lengths, self.passage_lengths = self.summed(self._beginnings)
 
-    def counted(self, query: Sequence[Word]) -> Scores:
-        """Count each word of the query in each piece."""
-        counts = np.zeros((len(query), len(self.piece_texts)))
+    def counted(self, query: Sequence[Word]) -> tuple[Scores, Scores]:
+        """Count each word of the query in each text, and in the beginning of each message."""
         numbered = {number: at for at, word in enumerate(query) for number in hashed(word.forms)}
         # the last 16 bits rule out nearly all other words, which is faster than looking for each
         is_likely = np.zeros(1 << 16, np.bool_)
@@ -236,21 +214,21 @@ class _Texts:
         rows = np.array([numbered.get(number, -1) for number in self._words[places].tolist()], np.intp)
         places, rows = places[rows >= 0], rows[rows >= 0]
         texts = np.searchsorted(self._ends, places)
-        pieces = self._first[texts] + (places - self._starts[texts]) // PIECE_WORDS
-        np.add.at(counts, (rows, pieces), 1)
-        return counts
+        counts, in_beginnings = np.zeros((2, len(query), len(self._ends)))
+        np.add.at(counts, (rows, texts), 1)
+        np.add.at(in_beginnings, (rows, texts), places - self._starts[texts] < BEGINNING)
+        return counts, in_beginnings[:, self.is_message]
 
     def beginning(self, candidate: int, message_scores: Sequence[float]) -> set[int]:
         """Return the first words of a candidate's best message. `message_scores` are in order."""
         if not message_scores:
             return set()
-        text = self.messages[self._begins[candidate] + message_scores.index(max(message_scores))]
-        start = self._starts[text]
-        return set(self._words[start : min(start + PIECE_WORDS, self._ends[text])].tolist())
+        message = self._begins[candidate] + message_scores.index(max(message_scores))
+        start = self._starts[message + candidate]  # each candidate before it has a summary, too
+        return set(self._words[start : start + self._beginnings[message]].tolist())
 
-    def summed(self, of_pieces: NDArray[Any]) -> tuple[Scores, Scores]:
-        """Sum the values of messages' first pieces, for each episode and for each passage."""
-        of_messages = of_pieces[..., self._first[self.messages]]
+    def summed(self, of_messages: NDArray[Any]) -> tuple[Scores, Scores]:
+        """Sum the values of messages for each episode and for each passage."""
         nothing = np.zeros((*of_messages.shape[:-1], 1))
         sums = np.concatenate([nothing, np.cumsum(of_messages, axis=-1)], axis=-1)
         return (
@@ -263,7 +241,7 @@ class _Texts:
         return [scores[begin:until] for begin, until in zip(self._begins.tolist(), self._until.tolist(), strict=True)]
 
 
-def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_], b: float) -> tuple[Scores, Scores]:
+def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_]) -> tuple[Scores, Scores]:
     """Compare texts by their `counts` of the query's words. Stop words that no text contains are ignored.
 
     Returns each text's BM25, as a share of the maximum that a text could have, and its share of the query's total
@@ -275,13 +253,18 @@ def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_
     weights[is_common & (having == 0)] = 0
     total = weights.sum() or 1.0
     average = lengths.sum() / max(np.count_nonzero(lengths), 1)
-    norms = K1 * (1 - b + b * np.maximum(lengths, 1) / max(average, 1))
+    norms = K1 * np.maximum(lengths, 1) / max(average, 1)
     return weights @ (counts / (counts + norms)) / total, weights @ is_there / total
 
 
-def share(cosines: NDArray[Any], noise: Noise, highest: float) -> Scores:
-    """Place cosines between the noise's mean, which is 0, and `highest` standard deviations above it, which is 1."""
-    return np.clip((cosines - noise.mean) / noise.deviation / highest, 0.0, 1.0)
+def nearness(cosines: NDArray[Any], noise: Noise) -> Scores:
+    """Return cosines as shares: 0 at the noise's mean, 1 at NEAREST deviations above it or at the highest cosine."""
+    above = np.maximum(_deviations(cosines, noise), 0.0)
+    return above / max(NEAREST, above.max(initial=0.0))
+
+
+def _deviations(cosines: NDArray[Any], noise: Noise) -> Scores:
+    return (cosines - noise.mean) / noise.deviation
 
 
 def _cosines(vector: QueryVector | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:

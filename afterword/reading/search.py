@@ -18,7 +18,7 @@ import numpy as np
 from afterword.reading.about_user import GENERAL, answering, asked_of_user
 from afterword.reading.corrections import Later, Place, corrections, later_query, places_after, places_in
 from afterword.reading.profile import MOST_PROFILE_FACTS, Profile, profile
-from afterword.reading.ranking import NEAREST, VECTOR_WEIGHT, Ranked, rank, share
+from afterword.reading.ranking import VECTOR_WEIGHT, Ranked, nearness, rank
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.spelling import MOST_EPISODES, respelt
 from afterword.schemas.ids import message_key
@@ -494,7 +494,7 @@ async def _nearness(vector: QueryVector, shown: Sequence[Hit], texts: Texts) -> 
     if not given:
         return {}
     compared = np.einsum("ij,j->i", unit(np.asarray(list(given.values()))), unit(np.asarray(vector.vector)))
-    return dict(zip(given, share(compared, vector.query, NEAREST).tolist(), strict=True))
+    return dict(zip(given, nearness(compared, vector.query).tolist(), strict=True))
 
 
 def _with_matches(

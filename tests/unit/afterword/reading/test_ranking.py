@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.reading.ranking import DOUBT, LONG_ANSWER, PIECE_WORDS, Ranked, rank
+from afterword.reading.ranking import BEGINNING, DOUBT, LONG_ANSWER, Ranked, rank
 from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense, Noise, QueryVector, SearchText
 from afterword.streams.stores.packing import pack_vectors, pack_words
 from afterword_text.search_words import query_words
@@ -50,7 +50,7 @@ def test_messages_beside_the_best_three_are_shown() -> None:
 
 
 def test_long_answers_do_not_hide_short_statements() -> None:
-    filling = " ".join(f"Consider option{n} and budget{n}." for n in range(PIECE_WORDS))
+    filling = " ".join(f"Consider option{n} and budget{n}." for n in range(BEGINNING))
     long = candidate(1, "Help me.", f"{filling} And now about nuts, daughter, allergies and restaurants. {filling}")
     short = candidate(2, "My daughter has an allergy to nuts.", "I will keep that in mind.")
     assert ordinals(ranked("daughter allergy nuts", long, short)) == [2, 1]
@@ -101,6 +101,12 @@ def test_ranking_judges_cosines_by_the_models_own_noise(near: float, far: float,
     known, unknown = ranked("dog", rent, pet, vector=query_vector([1.0, 0.0], noise))
     assert ordinals([known, unknown]) == [1, 2]
     assert known.coverage > 0.9 > MIN_COVERAGE > unknown.coverage
+
+
+def test_nearest_of_many_near_messages_comes_first() -> None:
+    noise = Noise(0.0, 0.1)
+    near, nearer = (candidate(n, "We did.", vectors=[[n / 10, (1 - n**2 / 100) ** 0.5]]) for n in (7, 9))
+    assert ordinals(ranked("dog", near, nearer, vector=query_vector([1.0, 0.0], noise))) == [9, 7]
 
 
 def test_long_answer_counts_less_than_an_equally_near_message() -> None:
