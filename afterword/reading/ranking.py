@@ -260,11 +260,11 @@ def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_
 def nearness(cosines: NDArray[Any], noise: Noise) -> Scores:
     """Return cosines as shares: 0 at the noise's mean, 1 at NEAREST deviations above it or at the highest cosine."""
     above = np.maximum(_deviations(cosines, noise), 0.0)
-    return above / max(NEAREST, above.max(initial=0.0))
+    return above / max(NEAREST, float(above.max(initial=0.0)))
 
 
 def _deviations(cosines: NDArray[Any], noise: Noise) -> Scores:
-    return (cosines - noise.mean) / noise.deviation
+    return np.asarray((cosines - noise.mean) / noise.deviation, np.float64)
 
 
 def _cosines(vector: QueryVector | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:
