@@ -34,6 +34,7 @@ EPISODES: dict[str, Call] = {
     "rows_at_ends": lambda store, x: store.rows_at_ends(x, 7),
     "rows ordinal": lambda store, x: store.rows("c1", x),
     "conversation": lambda store, x: store.conversation(x),
+    "conversations_at": lambda store, x: store.conversations_at([x]),
     "conversations": lambda store, x: store.conversations(x, None, 5),
     "conversations tenant": lambda store, x: store.conversations("u1", x, 5),
     "totals": lambda store, x: store.totals(x),
