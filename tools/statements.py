@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 from zlib import crc32
 
 import numpy as np
@@ -46,11 +46,11 @@ UNSURE = "identity", "relation", "ended"
 """Classes whose sentences may give a value that no rule finds."""
 LEAST_OF_A_LINE = 24
 """A line with alternatives in braces stands for this many sentences if it has so many, and says each alternative."""
-RATE, STEPS, DECAY = 0.3, 120, 1e-6
+RATE, ROUNDS, BATCH, DECAY = 0.3, 20, 1024, 1e-6
 DATA = Path("benchmarks/data")
 GROUPS = 4096, 1024, 256, 64
 """Numbers of groups of words; each group consists of smaller ones."""
-ROUNDS, BATCH = 12, 8192
+GROUPING_ROUNDS, GROUPED_TOGETHER = 12, 8192
 LARGE = 200_000
 """A town with more people than this is known by its names in other languages, too."""
 
@@ -121,28 +121,56 @@ def labelled_values() -> Iterator[tuple[int, str, float]]:
         yield VALUES.index(attribute), with_one_place(one), weight * (OTHER_LINES if attribute == "-" else 1)
 
 
-def train(examples: list[tuple[int, str, float]], classes: int) -> NDArray[np.float64]:
-    """Return the weights of each bucket and class, by logistic regression with Adagrad."""
-    features = [features_of(one) for _, one, _ in examples]
-    sizes = np.array([len(one) for one in features])
-    columns, rows = np.concatenate(features), np.repeat(np.arange(len(features)), sizes)
-    scale = (sizes**-0.5).astype(np.float32)[:, None]
-    wanted = np.eye(classes, dtype=np.float32)[[kind for kind, _, _ in examples]]
-    weight = np.array([weight for _, _, weight in examples], np.float32)[:, None]
-    begins = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    by_column = np.argsort(columns, kind="stable")
-    used, first = np.unique(columns[by_column], return_index=True)
-    weights, squares = (
-        np.zeros((2**BUCKET_BITS, classes), np.float32),
-        np.full((2**BUCKET_BITS, 1), 1e-8, np.float32),
-    )
-    for _ in range(STEPS):
-        logits = np.add.reduceat(weights[columns], begins) * scale
+class Batch(NamedTuple):
+    """Some sentences, as arrays that each step of the training needs."""
+
+    used: NDArray[np.intp]
+    """The buckets of their features, ascending."""
+    features: NDArray[np.intp]
+    """The places in `used` of the features of each sentence, one sentence after another."""
+    begins: NDArray[np.intp]
+    """Where each sentence's features begin."""
+    rows: NDArray[np.intp]
+    """The sentences that have each bucket, one bucket after another."""
+    first: NDArray[np.intp]
+    """Where each bucket's sentences begin."""
+    scale: NDArray[np.float32]
+    wanted: NDArray[np.float32]
+    weight: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, examples: Sequence[tuple[int, str, float]], classes: int) -> Self:
+        said = [features_of(one) for _, one, _ in examples]
+        sizes = np.array([len(one) for one in said])
+        used, features = np.unique(np.concatenate(said), return_inverse=True)
+        by_bucket = np.argsort(features, kind="stable")
+        return cls(
+            used,
+            features,
+            np.concatenate(([0], np.cumsum(sizes)[:-1])),
+            np.repeat(np.arange(len(said)), sizes)[by_bucket],
+            np.searchsorted(features[by_bucket], np.arange(len(used))),
+            (sizes**-0.5).astype(np.float32)[:, None],
+            np.eye(classes, dtype=np.float32)[[kind for kind, _, _ in examples]],
+            np.array([weight for _, _, weight in examples], np.float32)[:, None] / len(examples),
+        )
+
+
+def train(examples: list[tuple[int, str, float]], classes: int) -> NDArray[np.float32]:
+    """Return the weights of each bucket and class, by logistic regression with Adagrad on batches."""
+    random.Random(57).shuffle(examples)  # noqa: S311 – the same order each time
+    mean = sum(weight for _, _, weight in examples) / len(examples)
+    batches = [Batch.of(examples[at : at + BATCH], classes) for at in range(0, len(examples), BATCH)]
+    weights = np.zeros((2**BUCKET_BITS, classes), np.float32)
+    squares = np.full((2**BUCKET_BITS, 1), 1e-8, np.float32)
+    for batch in batches * ROUNDS:
+        known = weights[batch.used]
+        logits = np.add.reduceat(known[batch.features], batch.begins) * batch.scale
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-        error = (odds / odds.sum(axis=1, keepdims=True) - wanted) * weight * scale / weight.mean() / len(features)
-        slope = np.add.reduceat(error[rows[by_column]], first) + DECAY * weights[used]
-        squares[used] += (slope**2).mean(axis=1, keepdims=True)
-        weights[used] -= RATE * slope / np.sqrt(squares[used])
+        error = (odds / odds.sum(axis=1, keepdims=True) - batch.wanted) * batch.weight * batch.scale / mean
+        slope = np.add.reduceat(error[batch.rows], batch.first) + DECAY * known
+        squares[batch.used] += (slope**2).mean(axis=1, keepdims=True)
+        weights[batch.used] = known - RATE * slope / np.sqrt(squares[batch.used])
     return weights
 
 
@@ -192,8 +220,11 @@ def clusters(vectors: NDArray[Any], weights: NDArray[Any], size: int) -> tuple[N
     """Return the group of each vector and the groups' centers, by spherical k-means."""
     unit_vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)
     centers = unit_vectors[np.random.default_rng(57).choice(len(vectors), size, replace=False)]
-    for _ in range(ROUNDS):
-        nearest = [(unit_vectors[at : at + BATCH] @ centers.T).argmax(axis=1) for at in range(0, len(vectors), BATCH)]
+    for _ in range(GROUPING_ROUNDS):
+        nearest = [
+            (unit_vectors[at : at + GROUPED_TOGETHER] @ centers.T).argmax(axis=1)
+            for at in range(0, len(vectors), GROUPED_TOGETHER)
+        ]
         group = np.concatenate(nearest)
         sums = np.zeros_like(centers)
         np.add.at(sums, group, unit_vectors * weights[:, None])

@@ -32,7 +32,7 @@ STATEMENT_CHARACTERS = 240
 SENTENCE_CHARACTERS = 1000
 GREETINGS = 2
 """People introduce themselves in one of this many sentences at the beginning of a message."""
-CERTAIN = 0.55
+CERTAIN = 0.6
 """Least probability that a clause says something that lasts; chosen on sentences that the model had not seen."""
 ENDED = 0.4
 """Least probability that a clause ends an earlier statement."""
@@ -199,9 +199,8 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
         if not (ends := inside.search(text)):
             return "", inside
         text = text[ends.end() :]
-    framing = PHRASES.own_trade.sub("", text)
     for begin, end in PERSISTENT_FRAMES:
-        if begin.search(framing):
+        if _frames(begin, text):
             ends = _FRAME_ENDS.search(text)
             return (text[ends.end() :], None) if ends else ("", end)
     said_to = len(text.rstrip())
@@ -214,7 +213,12 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
             text = text[: piece.start()] if goes_on else ""
             break
     labelled = (match.start() for match in PHRASES.label.finditer(text) if not PHRASES.own_label.match(match["label"]))
-    return ("" if _FRAME.search(PHRASES.own_trade.sub("", text)) else text[: next(labelled, None)]), None
+    return ("" if _frames(_FRAME, text) else text[: next(labelled, None)]), None
+
+
+def _frames(frame: _Caseless, text: str) -> bool:
+    """Return whether a text begins a frame, other than by what its author does for a living or for fun."""
+    return bool(frame.search(text) and frame.search(PHRASES.own_trade.sub("", text)))
 
 
 def own_texts(messages: Sequence[Message]) -> dict[str, str]:
@@ -260,7 +264,7 @@ def statements(text: str) -> list[Statement]:
 
 def _said_oneself(sentence: str) -> str:
     """Return what a sentence says before "and my mother says …"; "" if all of it is somebody else's, or a joke."""
-    if len(sentence) > SENTENCE_CHARACTERS or sentence.startswith("[") or _IRONY.search(sentence):
+    if len(sentence) > SENTENCE_CHARACTERS or sentence.startswith(("[", "//")) or _IRONY.search(sentence):
         return ""
     own = sentence[: report.start()] if (report := _REPORTED.search(sentence)) else sentence
     return own if report is None or PHRASES.before_report.search(own) else ""
@@ -351,7 +355,7 @@ def _clauses(sentence: str) -> Iterator[str]:
     if "¿" in sentence:
         sentence = sentence.partition("¿")[0]
         pieces = [sentence[start:end] for start, end in pairwise(starts)]
-    elif is_question(sentence):  # from the first piece that begins as questions do, or from the last comma
+    elif is_question(sentence) or PHRASES.openly_asks.match(sentence):  # from the first piece that begins as questions do, or from the last comma
         asked = next((at for at, piece in enumerate(pieces) if PHRASES.asks.match(piece.strip())), None)
         last = list(_COMMA.finditer(sentence))[-1:]
         if asked is None and last and not PHRASES.tag.fullmatch(sentence, last[0].end()):

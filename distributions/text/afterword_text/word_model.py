@@ -21,7 +21,7 @@ from afterword_text.language import VOCABULARY
 
 MODEL = Path(__file__).parent / "language_model" / "statements.npz"
 READ_CHARACTERS = 240
-BUCKET_BITS = 16
+BUCKET_BITS = 17
 MULTIPLIERS = 2654435769, 2246822519, 3266489917
 """Odd numbers that spread others over 32 bits."""
 KEPT_TEXTS, KEPT_WORDS = 512, 4096
@@ -112,6 +112,5 @@ class _Model(NamedTuple):
 @cache
 def _model() -> _Model:
     with np.load(BytesIO(MODEL.read_bytes())) as arrays:
-        heads = [head for head in HEADS if head in arrays]  # a new one is trained with what the others find
-        weights = {head: (arrays[head], float(arrays[f"{head}_scale"])) for head in heads}
+        weights = {head: (arrays[head], float(arrays[f"{head}_scale"])) for head in HEADS}
         return _Model(weights, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])

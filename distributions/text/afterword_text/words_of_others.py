@@ -109,7 +109,7 @@ _MINE = _compiled(r"(?<!\w)", "mine", r"(?!\w)")
 _ROLE = _compiled("", "speakers", "$")
 _SPEAKER = re.compile(
     r"(?:[\[(]?(?:\d{1,4}[./-]\d{1,2}(?:[./-]\d{1,4})?,?\s)?\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]m)?[\])]?\s?[-–]?\s?)?"
-    r"(?:<(?P<nick>[\w .'-]{1,30})>|\W{0,2}(?P<name>[^\W\d_][\w .'’-]{0,30}?)"
+    r"(?:<(?P<nick>@?[\w .'-]{1,30})>|\W{0,2}(?P<name>[^\W\d_][\w .'’-]{0,30}?)"
     r"(?:,?\s?[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]m)?[\])]?)?(?:\W{0,2}:|(?<=\b[QA])\.)\W{0,2})(?:\s|$)"
 )
 """A line of a transcript begins with a name, perhaps beside a time."""
@@ -310,7 +310,8 @@ def _introduced(line: _Line, *, goes_on: bool) -> tuple[int, Whose, str, bool] |
             return (colon.end() if follows else length), Whose.PASTED, "", follows
     begin = _last_sentence(small)
     is_loose = _TEXT_NOUN.search(small, begin) and _LOOSE_TASK.search(small, begin) and not _ONESELF.match(small, begin)
-    is_task = goes_on and (is_loose or _TASK.search(small, begin))
+    is_shown = small.endswith((*QUESTION_MARKS, "👇")) and _TEXT_NOUN.search(small, begin) and _POINTER.search(small, begin)
+    is_task = goes_on and (is_loose or is_shown or _TASK.search(small, begin))
     return (length, Whose.PASTED, "", False) if is_task else None
 
 
