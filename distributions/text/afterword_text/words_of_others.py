@@ -309,8 +309,9 @@ def _introduced(line: _Line, *, goes_on: bool) -> tuple[int, Whose, str, bool] |
         if noun and is_of_others and not _ONESELF.search(introduction):
             return (colon.end() if follows else length), Whose.PASTED, "", follows
     begin = _last_sentence(small)
-    is_loose = _TEXT_NOUN.search(small, begin) and _LOOSE_TASK.search(small, begin) and not _ONESELF.match(small, begin)
-    is_shown = small.endswith((*QUESTION_MARKS, "👇")) and _TEXT_NOUN.search(small, begin) and _POINTER.search(small, begin)
+    named = _TEXT_NOUN.search(small, begin)
+    is_loose = named and _LOOSE_TASK.search(small, begin) and not _ONESELF.match(small, begin)
+    is_shown = named and small.endswith((*QUESTION_MARKS, "👇")) and _POINTER.search(small, begin)
     is_task = goes_on and (is_loose or is_shown or _TASK.search(small, begin))
     return (length, Whose.PASTED, "", False) if is_task else None
 
