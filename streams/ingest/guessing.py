@@ -34,9 +34,6 @@ from afterword.streams.ingest.sources import (
 )
 from afterword_text.content import ROLES, ContentUnreadable, flatten, name_words
 
-Record = Named
-"""A record as expressions see it; see `context`."""
-
 NOTHING = "`null`"
 """The expression of a required field that was not found."""
 PLACE = ("topic", "to_string(partition)", "to_string(offset)", "to_string(index)")
@@ -75,10 +72,6 @@ class Guess:
     """Fields that were not found. The required ones have expressions that find nothing."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What the operator should know about a field, by its name; "" concerns the whole topic."""
-
-    @property
-    def fields(self) -> Any:
-        return self.source["map"]
 
 
 class Column:
@@ -130,7 +123,7 @@ def _literal(value: Any) -> str:
 class Sample:
     """The records that a mapping is guessed from, with their columns."""
 
-    def __init__(self, records: Sequence[Record], rows: Mapping[int, Any] | None = None, path: str = "value") -> None:
+    def __init__(self, records: Sequence[Named], rows: Mapping[int, Any] | None = None, path: str = "value") -> None:
         """`rows` are the values, or the rows of changes at the path, by the numbers of the records that have one."""
         self.records = records
         self.rows = {at: record["value"] for at, record in enumerate(records)} if rows is None else rows
@@ -253,7 +246,7 @@ def _words(name: str) -> list[str]:
     return found
 
 
-def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
+def items_in(records: Sequence[Named], foreach: str) -> list[Named]:
     """Return the items of a list in each record, as expressions see them."""
     expression = Expression(foreach)
     return [
@@ -264,7 +257,7 @@ def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
     ]
 
 
-def guess(records: Sequence[Record], key_format: KeyFormat = "text") -> Guess:
+def guess(records: Sequence[Named], key_format: KeyFormat = "text") -> Guess:
     """Guess the mapping. Without records, everything is missing."""
     for program in NAMES["programs"]:
         if records and all(map(Expression(program["when"]).find, records)):
@@ -272,7 +265,7 @@ def guess(records: Sequence[Record], key_format: KeyFormat = "text") -> Guess:
     return _Guesser(records, key_format).guess()
 
 
-def envelope_of(records: Sequence[Record]) -> tuple[list[str], Mapping[str, Any] | None]:
+def envelope_of(records: Sequence[Named]) -> tuple[list[str], Mapping[str, Any] | None]:
     """Return the names that lead to the changes, and how they are written; None for other records."""
     values = [record["value"] for record in records if record["value"] is not None]
     rows = [row for row in map(record_row, values) if row is not None]
@@ -290,7 +283,7 @@ def envelope_of(records: Sequence[Record]) -> tuple[list[str], Mapping[str, Any]
     return base, None
 
 
-def _is_key_of(record: Record) -> bool:
+def _is_key_of(record: Named) -> bool:
     """Return whether the key has fields of the value, as a row's primary key has."""
     key, row = record_row(record["key"]), record_row(record["value"])
     return isinstance(key, dict) and bool(key) and all(name in row and row[name] == key[name] for name in key)
@@ -306,7 +299,7 @@ def _best(columns: Iterable[Column], score: Callable[[Column], float]) -> tuple[
 
 
 class _Guesser:
-    def __init__(self, records: Sequence[Record], key_format: KeyFormat) -> None:
+    def __init__(self, records: Sequence[Named], key_format: KeyFormat) -> None:
         base, self.envelope = envelope_of(records)
         self.base = ".".join(("value", *base))
         self.key_format = key_format
@@ -350,7 +343,7 @@ class _Guesser:
         self.former: dict[str, str] = {}
         """The paths of columns that say in deletions what others were."""
 
-    def _changed(self, records: Sequence[Record]) -> Sample:
+    def _changed(self, records: Sequence[Named]) -> Sample:
         """Return a sample of what rows are, without those that are no more."""
         envelope = self.envelope or {}
         changes = {at: record_row(record["value"]) for at, record in enumerate(records)}

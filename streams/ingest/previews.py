@@ -16,11 +16,12 @@ from afterword.schemas.headers import ProducerRecord
 from afterword.schemas.messages import MESSAGE_DELETED, MESSAGE_EDITED
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.formats import MAGIC, unframed
-from afterword.streams.ingest.guessing import NOTHING, Guess, Record, guess, items_in, key_format_of, toml_of
+from afterword.streams.ingest.guessing import NOTHING, Guess, guess, items_in, key_format_of, toml_of
 from afterword.streams.ingest.registry import SchemaRegistry, SchemaUnavailable, open_registry
 from afterword.streams.ingest.sources import (
     Expression,
     Format,
+    Named,
     Source,
     context,
     map_items,
@@ -165,10 +166,10 @@ class FieldShown(NamedTuple):
     note: str
 
 
-def described(guessed: Guess, records: Sequence[Record]) -> list[FieldShown]:
+def described(guessed: Guess, records: Sequence[Named]) -> list[FieldShown]:
     """Show each field of a mapping by the records that it was guessed from."""
     records = items_in(records, guessed.source["foreach"]) if "foreach" in guessed.source else records
-    paths = {name: value["path"] if isinstance(value, dict) else value for name, value in guessed.fields.items()}
+    paths = {name: value["path"] if isinstance(value, dict) else value for name, value in guessed.source["map"].items()}
     values = {name: [_value(Expression(path), record) for record in records] for name, path in paths.items()}
     said = [at for at, value in enumerate(values["content"]) if value or paths["content"] == NOTHING]
     of_each = {values["conversation_id"][at]: at for at in reversed(said)}
@@ -185,7 +186,7 @@ def described(guessed: Guess, records: Sequence[Record]) -> list[FieldShown]:
     ]
 
 
-def _value(expression: Expression, record: Record) -> str:
+def _value(expression: Expression, record: Named) -> str:
     with suppress(InvalidRecord):
         if (value := expression.find(record)) is not None:
             return value if isinstance(value, str) else json.dumps(value, default=repr)
