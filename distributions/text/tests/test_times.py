@@ -429,7 +429,6 @@ def test_question_with_a_subject_asks_for_more(question: str) -> None:
         "What do I have on Monday?",
         "Where am I today?",
         "what raise did I get?",
-        "Wann ist meine Rede?",
     ],
 )
 def test_stop_words_may_have_a_meaning_of_their_own(question: str) -> None:
