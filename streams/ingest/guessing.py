@@ -77,15 +77,18 @@ class Guess:
 class Column:
     """The values at one path, by the number of the record that has them, and what these and its name say of it."""
 
-    def __init__(self, path: str, parts: Sequence[Sequence[str]], values: Mapping[int, Any]):
-        """`parts` are the words of each part of the path below the value."""
-        self.path, self.parts, self.values = path, parts, values
+    def __init__(self, path: str, parts: Sequence[Sequence[str]], values: Mapping[int, Any], kind: Sequence[str] = ()):
+        """`parts` are the words of each part of the path below the value, and `kind` the last one of the constant
+        `type` of the object that has it.
+        """
+        self.path, self.parts, self.values, self.kind = path, parts, values, kind
         self.last = parts[-1] if parts else ()
         self.flagged = {word for word in self.last if not _any([word], "flags")}
         """The words of its name without those that only say that it is a flag."""
         self.is_id = _any(self.last, "ids")
         own = [word for word in self.last if not _any([word], "ids", "qualifiers")]
-        named = own or (parts[-2] if len(parts) > 1 else ()) or [""]
+        above = parts[-2] if len(parts) > 1 else ()
+        named = own or [*above, *(() if _any(above[-1:], *TALK, *PEOPLE) else kind)] or [""]
         self.noun = named[-1]
         """What the column is about: in `customer_id` the customer, as in an `id` of the object `customer`."""
         given, kinds = list(values.values()), {type(value) for value in values.values()}
@@ -143,7 +146,16 @@ class Sample:
                 joined = f"({other} || {path}){place.removeprefix(path).removeprefix(other)}"
                 words[joined] = words[place]
                 values[joined] = values.get(joined, {}) | values.pop(place)
-        found = {place: Column(place, words[place], given) for place, given in values.items()}
+        kinds = {
+            place: {repr(kind): kind for kind in given.values()}
+            for place, given in values.items()
+            if place.endswith(".type")
+        }
+        found: dict[str, Column] = {}
+        for place, given in values.items():
+            kind = kinds.get(f"{place.rpartition('.')[0]}.type", {})
+            last = name_words(str(*kind.values()))[-1:] if len(kind) == 1 else ()
+            found[place] = Column(place, words[place], given, last)
         lists = {place: list(filter(_are_objects, one.values.values())) for place, one in found.items()}
         self.lists = {place for place, values in lists.items() if any(map(_are_messages, values))}
         """The paths of lists of messages."""
@@ -335,7 +347,7 @@ class _Guesser:
         for one in self.everything:
             kept = {at: one.values[at] for at in self.messages if at in one.values}
             if kept and len(kept) >= USUALLY * len(self.messages) and not one.has("old"):
-                self.columns.append(Column(one.path, one.parts, kept))
+                self.columns.append(Column(one.path, one.parts, kept, one.kind))
         self.taken = {content.path if content else ""}
         self.sides: dict[int, str] = {}
         """The roles of messages that are known."""
