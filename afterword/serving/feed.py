@@ -66,12 +66,12 @@ CATCHING_UP_PER_KEY = 2
 RECORDS_PER_MINUTE = 100_000
 """Number of records that a key's clients may read while they catch up."""
 RECORDS_PER_TURN = 1_000
-FETCHED_BYTES = 256 * 1024
+FETCHED_BYTES = 64 * 1024
 """Size of a fetched part of a partition, which is read in one step of the event loop."""
 BYTES_PER_TURN = 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
 POLL_MILLISECONDS = 500
-RECORDS_TOGETHER = 50
+RECORDS_TOGETHER = 20
 """Records that are decoded in one step of the event loop."""
 WAIT_SECONDS = 1.0
 """Pause after an interruption."""
@@ -365,6 +365,7 @@ class Feed:
         left, size, behind = RECORDS_PER_TURN, 0, _behind(at, here)
         while await self._caught_up.get(wanted.key_id) >= RECORDS_PER_MINUTE:  # noqa: ASYNC110 – a minute passes
             await asyncio.sleep(TICK_SECONDS)
+        work = Paced()
         async with (
             # those that have missed few records come first
             self._turns.of(wanted.key_id, sum(end - at[tp] for tp, end in behind.items())),
@@ -375,7 +376,6 @@ class Feed:
             consumer.assign(list(behind))
             for tp in behind:
                 consumer.seek(tp, max(first[tp], at[tp]))
-            work = Paced()
             async for records in batches(consumer, behind, RECORDS_TOGETHER):
                 events = [one for one in await self._published(records, at, wanted) if self._is_for(wanted, one)]
                 missed += events

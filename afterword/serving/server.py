@@ -84,7 +84,7 @@ SEND_BUFFER_BYTES = 128 * 1024
 """Bytes that the kernel buffers for a client that does not read. By default it buffers megabytes per client."""
 SWITCH_SECONDS = 0.0001
 """A thread gives way to the event loop after this time, not after Python's 5 ms, for which a request may wait often."""
-COLLECTED_AT = (1000, 10, 10)
+COLLECTED_AT = (1000, 10, 100)
 """Garbage is collected in portions that delay no request for long: one of 100,000 objects takes 40 ms."""
 WARM_UP_SECONDS = 10.0
 """Time limit for warming up. After that the server starts even if a backend did not answer."""
