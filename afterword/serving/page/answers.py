@@ -80,7 +80,9 @@ def said_here(question: str, messages: Sequence[MessageCreated], known: Profile,
     words, at least half of them. For a question about the user as such, return the last messages.
     """
     said = [Said.of(each, now) for each in messages if each.role == "user" and not asks_something(each.content)]
-    if asked_of_user(question) == GENERAL:
+    if thing := asked_of_user(question):
+        said = [each for each in said if each.author == known.user_id]
+    if thing == GENERAL:
         return said[-MOST_OF_A_TIME:]
     if len(stated := as_it_is_now(said, question, known)) < len(said):
         return stated

@@ -422,7 +422,15 @@ def test_question_with_a_subject_asks_for_more(question: str) -> None:
     assert alone(question) is None
 
 
-@pytest.mark.parametrize("question", ["Where am I from?", "What do I have on Monday?", "Where am I today?"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Where am I from?",
+        "What do I have on Monday?",
+        "Where am I today?",
+        "what raise did I get?",
+    ],
+)
 def test_stop_words_may_have_a_meaning_of_their_own(question: str) -> None:
     assert alone(question) == ("newest", False)
 

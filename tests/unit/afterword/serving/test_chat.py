@@ -69,6 +69,8 @@ async def test_change_in_this_conversation_counts_before_its_episode() -> None:
         told = "You told me today: I moved to Porto last week. Before that, today: I live in Leeds."
         assert await asked(served, "chat-1", "What changed?") == (told,) * 2
         assert await asked(served, "chat-1", "who said that") == (told.replace("told me", "did,"),) * 2
+        for question in ("What is my name?", "Where do I live?", "What do you know about me?"):
+            assert await asked(served, "chat-1", question, "ben") == (answers.NOTHING,) * 2
         await remember(served, "I work as a nurse.", "chat-0", kind="identity", attribute="job")
         await asked(served, "chat-1", "I got a new job, I work as a pilot now.")
         told, without = await asked(served, "chat-1", "What changed?")
