@@ -221,7 +221,7 @@ class _Vocabulary:
         self._before_last = tuple(around["before_last"])
         stop_word = _any_of(stop_words(language) - {around["of"][0]})  # "the 26th of 30"
         follows = rf"\s*(?![\w\s])|\s+(?:{around['verb'][0]}|(?i:{stop_word}))(?!\w)"  # a noun would be numbered
-        self.day = regex.compile(rf"(?:{around['day'][0]})\.?+(?!{_COUNTS})(?:{follows})")
+        self.day = regex.compile(rf"(?=[0-2]?\d(?!\d)|3[01])(?:{around['day'][0]})\.?+(?!{_COUNTS})(?:{follows})")
         """Matches a number that may be a day without its month, and what follows it."""
         self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(MONTHS, 1) for name in info[key]}
         for number, key in enumerate(WEEKDAYS):

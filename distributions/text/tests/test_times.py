@@ -112,6 +112,7 @@ def test_date_without_year_is_its_last_occurrence(question: str, expected: str) 
         ("hvad sagde jeg i forgårs?", "2026-03-29"),
         ("hvor langt cyklede jeg i torsdags?", "2026-03-26"),
         ("taxi on Weds", "2026-03-25"),
+        ("Mein Chef wird am Freitag 60. Was koche ich?", "2026-03-27"),
         ("taxi on thu", "2026-03-26"),
         ("¿cuánto pagué de taxi antier?", "2026-03-29"),
         ("¿Qué comí antes de ayer?", "2026-03-29"),
