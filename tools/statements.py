@@ -152,7 +152,7 @@ class Batch(NamedTuple):
             np.searchsorted(features[by_bucket], np.arange(len(used))),
             (sizes**-0.5).astype(np.float32)[:, None],
             np.eye(classes, dtype=np.float32)[[kind for kind, _, _ in examples]],
-            (np.array([weight for _, _, weight in examples]) / len(examples)).astype(np.float32)[:, None],
+            np.array([weight for _, _, weight in examples], np.float32)[:, None] / np.float32(len(examples)),
         )
 
 

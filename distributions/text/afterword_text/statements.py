@@ -302,15 +302,11 @@ def _supposed_apart(sentence: str, clauses: Sequence[str]) -> Iterator[str]:
     """Yield the clauses that suppose nothing; what is linked to a supposition belongs to it."""
     is_supposed = False
     for before, clause in pairwise(("", *clauses)):
-        asserted = "" if is_supposed and _is_linked(sentence, before, clause) else _asserted(clause)
+        one_word_between = rf"{re.escape(before)}\s+[^\W\d_]+\s+{re.escape(clause)}"
+        asserted = "" if is_supposed and re.search(one_word_between, sentence) else _asserted(clause)
         is_supposed = asserted != clause
         if asserted:
             yield asserted
-
-
-def _is_linked(sentence: str, before: str, clause: str) -> bool:
-    """Return whether one word stands between two clauses."""
-    return re.search(rf"{re.escape(before)}\s+[^\W\d_]+\s+{re.escape(clause)}", sentence) is not None
 
 
 def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
@@ -402,7 +398,9 @@ def _has_right_values(fits: regex.Match[str]) -> bool:
     name, place = named.get("called"), named.get("place")
     if name and not _is_name(name):
         return False
-    return not place or (_may_be_place(place) and (named.get("weak") is None or is_place(place)))
+    if not place or any(word.casefold() in _NOT_PLACES for word in re.findall(r"[\w'’-]+", place)):
+        return not place
+    return named.get("weak") is None or is_place(place)
 
 
 def _attribute(rule: Rule, fits: regex.Match[str]) -> str | None:
@@ -416,10 +414,6 @@ def _attribute(rule: Rule, fits: regex.Match[str]) -> str | None:
 def _is_name(text: str) -> bool:
     words = re.findall(r"[\w'’-]+", text)
     return bool(words) and not any(word.casefold() in _NOT_NAMES for word in words)
-
-
-def _may_be_place(text: str) -> bool:
-    return not any(word.casefold() in _NOT_PLACES for word in re.findall(r"[\w'’-]+", text))
 
 
 def _is_corrected(name: str, other: str) -> bool:
