@@ -20,6 +20,8 @@ WINDOW = 3
 BEGINNING = 40
 """How many words of a message count in passages and episodes. People say what matters first, and the many words of an
 assistant's long answer would match any question."""
+LONG_SHARE = 0.6
+"""Share of the query that a message covers with words beyond its beginning."""
 EPISODE_WEIGHT = 0.5
 """Weight of the whole episode. Passage and message have weight 1."""
 SUMMARY = 0.5
@@ -126,6 +128,9 @@ def rank(
     best_passages = _best(texts.passage_owners, passages, count)
     best_words = np.maximum(_best(texts.owners, of_messages, count), of_summaries)
     coverage = np.maximum(_best(texts.passage_owners, covered, count), covered_by_texts[~texts.is_message])
+    # more of any query's words occur by chance in a long message
+    whole = np.where(texts.lengths > BEGINNING, LONG_SHARE, 1.0) * covered_by_texts
+    coverage = np.maximum(coverage, _best(texts.owners, whole[texts.is_message], count))
 
     message_cosines = _cosines(vector, candidates, texts.message_counts)
     best_cosines = _best(texts.owners, message_cosines, count)

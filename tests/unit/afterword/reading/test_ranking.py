@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.reading.ranking import BEGINNING, DOUBT, LONG_ANSWER, Ranked, rank
+from afterword.reading.ranking import BEGINNING, DOUBT, LONG_ANSWER, LONG_SHARE, Ranked, rank
 from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense, Noise, QueryVector, SearchText
 from afterword.streams.stores.packing import pack_vectors, pack_words
 from afterword_text.search_words import query_words
@@ -57,6 +57,8 @@ def test_long_answers_do_not_hide_short_statements() -> None:
     assert all(one.coverage == 1 for one in ranked("daughter allergy nuts", short))
     (found,) = ranked("restaurants", long)
     assert found.score > 0, "what is far behind in a message is found all the same"
+    assert found.coverage == LONG_SHARE
+    assert LONG_SHARE ** (2 * DOUBT) > MIN_COVERAGE, "with vectors, too"
     assert set(found.messages) == {0, 1}
 
 
