@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
@@ -56,33 +57,44 @@ class OwnLoop:
             raise OtherLoop(client=self._client)
 
 
+class _Counted(threading.local):
+    """What paced work of this thread's event loop has taken."""
+
+    cpu = 0.0
+    """The thread's CPU time up to which it was counted as somebody's step."""
+    free_at = 0.0
+    """When the next step may begin, on the monotonic clock; for all."""
+
+
+_COUNTED = _Counted()
+
+
 class Paced:
     """Large work in the event loop of a server, done in steps with rests, so that small requests run in between.
 
     All such work together takes at most 1 / (1 + RESTS) of the loop's time.
     """
 
-    _free_at = 0.0
-    """When the next step may begin, on the monotonic clock; for all."""
-
     def __init__(self) -> None:
         self._began = time.thread_time()
 
     async def rest(self) -> None:
-        """Rest if the step has taken STEP_SECONDS."""
-        if (took := time.thread_time() - self._began) >= STEP_SECONDS:
-            now = time.monotonic()
-            Paced._free_at = max(Paced._free_at, now) + (1 + RESTS) * min(took, TURN_SECONDS)
-            await asyncio.sleep(Paced._free_at - now)
+        """Rest if the step has taken STEP_SECONDS, without what others have already rested for."""
+        cpu = time.thread_time()
+        if (took := cpu - max(self._began, _COUNTED.cpu)) >= STEP_SECONDS:
+            _COUNTED.cpu, now = cpu, time.monotonic()
+            _COUNTED.free_at = max(_COUNTED.free_at, now) + (1 + RESTS) * min(took, TURN_SECONDS)
+            await asyncio.sleep(_COUNTED.free_at - now)
             self._began = time.thread_time()
 
 
 async def paced(items: Iterable[T]) -> AsyncGenerator[T, None]:
     """Yield items in steps with rests."""
     work = Paced()
-    for item in items:
+    for number, item in enumerate(items):
+        if number:
+            await work.rest()
         yield item
-        await work.rest()
 
 
 class Waiter(NamedTuple):

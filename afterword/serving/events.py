@@ -124,8 +124,8 @@ async def lines_of(
     # resume
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
     async with aclosing(feed.follow(wanted, since)) as batches:
-        work = Paced()
         async for batch in batches:
+            work = Paced()  # waiting for news is no work
             events = deque(batch.events)
             compared_at = events[0].read_at if events else 0.0
             while events:

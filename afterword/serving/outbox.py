@@ -35,7 +35,7 @@ SOURCE = "afterword/server"
 """CloudEvents source of records written through the server."""
 LOOKED_UP_TOGETHER = 100
 """The owners of this many conversations are asked for at once."""
-SENT_TOGETHER = 100
+SENT_TOGETHER = 250
 """Records that are given to the producer in one step of the event loop."""
 METADATA_BYTES = 64 * 1024
 """Upper limit for the metadata of a message."""

@@ -174,7 +174,8 @@ async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
                 if len(content) + len(chunk) > most:
                     raise HTTPException(413)
                 content += chunk
-                await work.rest()  # meanwhile the client is not read from
+                if len(content) > SMALL_BYTES:
+                    await work.rest()  # meanwhile the client is not read from
     except TimeoutError:
         raise HTTPException(408) from None
     return bytes(content)

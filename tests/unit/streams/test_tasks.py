@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from afterword.streams.tasks import RESTS, STEP_SECONDS, FairTurns, paced
+from afterword.streams.tasks import RESTS, STEP_SECONDS, FairTurns, Paced, paced
 
 
 async def settled() -> None:
@@ -102,7 +102,7 @@ async def test_all_paced_work_together_leaves_most_of_the_loop() -> None:
 
     async def work() -> None:
         nonlocal worked
-        async for _ in paced(range(5)):
+        async for _ in paced(range(10)):
             began = time.thread_time()
             while time.thread_time() - began < 2 * STEP_SECONDS:
                 pass
@@ -111,3 +111,22 @@ async def test_all_paced_work_together_leaves_most_of_the_loop() -> None:
     began = time.monotonic()
     await asyncio.gather(work(), work(), work())
     assert time.monotonic() - began >= (1 + RESTS) * worked * 0.9
+
+
+async def test_step_that_many_waited_for_is_rested_for_once() -> None:
+    works = [Paced() for _ in range(20)]
+    began = time.thread_time()
+    while time.thread_time() - began < 2 * STEP_SECONDS:
+        pass
+    before, took = time.monotonic(), time.thread_time() - began
+    await asyncio.gather(*(work.rest() for work in works))
+    assert time.monotonic() - before < 10 * (1 + RESTS) * took
+
+
+async def test_single_paced_item_needs_no_rest() -> None:
+    async for _ in paced([1]):
+        began = time.thread_time()
+        while time.thread_time() - began < 20 * STEP_SECONDS:
+            pass
+        before, took = time.monotonic(), time.thread_time() - began
+    assert time.monotonic() - before < took
