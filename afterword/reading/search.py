@@ -152,7 +152,7 @@ class EpisodeSearch:
         # in a thread, because it is CPU-bound
         understood = asyncio.to_thread(_understood, query, now)
         (asked, alone), pending = await gather_or_cancel(understood, self._pending(query, now))
-        if thing := asked_of_user(query.text):
+        if (thing := asked_of_user(query.text)) and not (asked and alone):
             return await self._about_user(query, thing, asked, pending)
         hits = [] if alone and alone.is_certain else await self._by_subject(query, asked, pending)
         # a vector alone is not enough where the time may be all that is asked for

@@ -280,6 +280,7 @@ async def test_question_about_a_time_alone_gets_its_episodes(world: Remembered) 
     memory = await _said_on(world, days)
     for question, wanted in {
         "What did we discuss yesterday?": [1],
+        "was habe ich dir gestern erzählt": [1],
         "What did I tell you three days ago?": [3],
         "What did I complain about on the 25th?": [3],
         "¿Qué dije en octubre?": [45],
