@@ -392,9 +392,12 @@ class _Guesser:
             user = conversation = self.take(self._as_contact)  # nobody but users writes
         if conversation and user and role and _mixes(user, role, tenant, conversation):
             conversation = None
-        identifier = self._identifier(conversation, role, tenant)
+        edits = self._edits()
+        identifier = self._identifier(conversation, role, tenant, edits)
         sent_at = self._sent_at()
-        edits, deletions = self._changes(identifier, conversation, tenant)
+        if _mixed(self.messages, [self.content], [identifier, conversation, tenant]):
+            edits = edits or "`true`"  # a message is there twice, with different texts
+        deletions = self._all_deletions(identifier, conversation)
         place = f"join(':', [{', '.join(PLACE if self.foreach else PLACE[:3])}])"
         in_history = self._in_history(conversation) if identifier is None else ""
         fields: dict[str, Any] = {
@@ -544,9 +547,29 @@ class _Guesser:
 
         return self.take(score) if role else None
 
-    def _identifier(self, conversation: Column | None, role: Column | None, tenant: Column | None) -> Column | None:
+    def _identifier(
+        self, conversation: Column | None, role: Column | None, tenant: Column | None, edits: str
+    ) -> Column | None:
         """Return a column with an id per message: where it repeats, it is the same message again."""
         texts = len({repr(self.content.values[at]) for at in self.messages}) if self.content else 0
+        sometimes = [one for one in self.everything if one.truth or len(one.values) < len(self.messages)]
+        flags = self._flags(sometimes, "updated")
+        flags += [one.path for one in sometimes if self.content and _is_former(one, self.content)]
+        times = [
+            one for one in self.columns if one.named("times") and _unit_of(one) and one.distinct >= NEARLY_ALL * texts
+        ]
+
+        def overwrites(by: Sequence[Column | None], edits: str) -> bool:
+            """Return whether an id has several texts that neither say that they are edits nor have the same time."""
+            said = Expression(" || ".join(filter(None, (edits, *flags))) or NOTHING)
+
+            def is_edit(at: int) -> bool:
+                with suppress(InvalidRecord):  # a text cannot be compared with a number
+                    return bool(said.find(self.sample.records[at]))
+                return False
+
+            first = [at for at in self.messages if not is_edit(at)]
+            return all(_mixed(first, [told], by) for told in (self.content, *times))
 
         def score(one: Column) -> float:
             of_others = ("conversations", "places", "users", "accounts", "writers", "tenants", "quoted")
@@ -554,10 +577,12 @@ class _Guesser:
             is_named = is_key or one.is_id or one.is_about("messages", "events")
             if not (one.are_ids and is_named and len(one.values) >= len(self.messages)) or one.is_about(*of_others):
                 return 0
-            by, least = [one, tenant], USUALLY
+            by = [one, tenant]
             if (is_key or (one.is_id and one.is_about("messages"))) and _mixed(one.values, [conversation], by):
-                by, least = [*by, conversation], NEARLY_ALL  # it counts in each conversation
-            if len(_groups(one.values, [], by)) < least * texts or _mixed(one.values, [conversation, role], by):
+                by.append(conversation)  # it counts in each conversation
+            if len(_groups(one.values, [], by)) < USUALLY * texts or _mixed(one.values, [conversation, role], by):
+                return 0
+            if overwrites(by, edits if is_key or edits != "`true`" else ""):
                 return 0
             return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2 + 4 * is_key
 
@@ -617,11 +642,21 @@ class _Guesser:
         talks = [one for one in columns.values() if one.is_about("conversations") and one.differs]
         return any(_mixed(column.values, [column], [one]) for one in talks or filter(None, [columns.get("key")]))
 
-    def _changes(
-        self, identifier: Column | None, conversation: Column | None, tenant: Column | None
-    ) -> tuple[str, str]:
-        """Return expressions for edits and deletions, or ""."""
-        deletions, edits = self._deletions(identifier, conversation) if identifier else [], ""
+    def _edits(self) -> str:
+        """Return an expression for records that say that they edit, or ""."""
+        if self.envelope is not None and (edits := self.envelope["edits"].format(self.base)):
+            return str(edits)
+        edits = " || ".join(path for path, (_, group) in self.sample.twins.items() if group == "updated")
+        for column in self.kinds:
+            known = {column.values[at] for at in self.messages if at in column.values}
+            found = sorted(value for value in known if _says(column, value, "updated"))
+            if 0 < len(found) < len(known):
+                edits = edits or column.equals(*found)
+        return edits
+
+    def _all_deletions(self, identifier: Column | None, conversation: Column | None) -> str:
+        """Return an expression for deletions, or ""."""
+        deletions = self._deletions(identifier, conversation) if identifier else []
         if self.envelope is not None:
             changes = {at: record_row(record["value"]) for at, record in enumerate(self.sample.records)}
             gone, text = Expression(self.envelope["gone"]), Expression(self.content.path if self.content else NOTHING)
@@ -634,28 +669,25 @@ class _Guesser:
             warnings = [one["text"] for one in NAMES["warnings"] if Expression(one["when"]).find(about)]
             self.notes |= {"": warnings[0]} if warnings else {}
             deletions.insert(0, self.envelope["deletions"].format(self.base))
-            edits = self.envelope["edits"].format(self.base)
-        edits = edits or " || ".join(path for path, (_, group) in self.sample.twins.items() if group == "updated")
-        for column in self.kinds:
-            known = {column.values[at] for at in self.messages if at in column.values}
-            found = sorted(value for value in known if _says(column, value, "updated"))
-            if 0 < len(found) < len(known):
-                edits = edits or column.equals(*found)
-        if _mixed(self.messages, [self.content], [identifier, conversation, tenant]):
-            edits = edits or "`true`"  # a message is there twice, with different texts
-        return edits, " || ".join(filter(None, deletions))
+        return " || ".join(filter(None, deletions))
 
-    def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
-        found = [path for path, (_, group) in self.sample.twins.items() if group == "deleted"]
-        wanted = [self.sample.columns[one.path] for one in (identifier, conversation) if one]
-        for column in self.everything:
-            others = {word for word in column.flagged if not _any([word], "deleted")}
+    def _flags(self, columns: Iterable[Column], group: str) -> list[str]:
+        """Return expressions for columns that say of a message that it was edited or deleted, or when or by whom."""
+        found = []
+        for column in columns:
+            others = {word for word in column.flagged if not _any([word], group)}
             if others == column.flagged or not others <= {*WORDS["moments"], "message", "flag"} or ".__" in column.path:
                 continue
             is_number = any(type(one) is int for one in column.values.values())
             moment = f"{column.path} > `0`" if is_number else column.path
             is_truthy = _any(others, "moments") or "by" in column.last
             found.append(moment if is_truthy else column.equals(*column.truth[:1]))
+        return found
+
+    def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
+        found = [path for path, (_, group) in self.sample.twins.items() if group == "deleted"]
+        found += self._flags(self.everything, "deleted")
+        wanted = [self.sample.columns[one.path] for one in (identifier, conversation) if one]
         for column in self.kinds:
             gone = [value for value in column.texts if _says(column, value, "deleted")]
             places = [at for at, value in column.values.items() if value in gone]
@@ -669,13 +701,8 @@ class _Guesser:
         """Return whether deletions have an id, or say what it was in a column of the same name."""
         if all(at in column.values for at in places):
             return True
-
-        def bare(path: str) -> list[list[str]]:
-            return [[word for word in _words(step) if not _any([word], "new", "old")] for step in path.split(".")]
-
         for other in self.sample.columns.values():
-            is_former = other.has("old") and bare(other.path) == bare(column.path)
-            if is_former and all(at in other.values for at in places):
+            if _is_former(other, column) and all(at in other.values for at in places):
                 self.former[column.path] = other.path
                 return True
         return False
@@ -718,6 +745,15 @@ def _mixed(rows: Iterable[int], of: Sequence[Column | None], by: Sequence[Column
 def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
     """Return whether no group has two values of a column. Without groups, there are no two to mix."""
     return column.are_ids and not (any(scope) and _mixed(column.values, [column], scope))
+
+
+def _is_former(old: Column, column: Column) -> bool:
+    """Return whether an old value has the name of another one but for the words that say so."""
+
+    def bare(path: str) -> list[list[str]]:
+        return [[word for word in _words(step) if not _any([word], "new", "old")] for step in path.split(".")]
+
+    return old.has("old") and bare(old.path) == bare(column.path)
 
 
 def _is_each(column: Column, conversation: Column) -> bool:

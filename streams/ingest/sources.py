@@ -418,11 +418,19 @@ MADE_UP = frozenset({None, "", "0", "1970-01-01T00:00:00Z", "AA=="})
 
 
 def tells_deleted_row(content: Expression, about: Named) -> bool:
-    """Return whether a deletion has its row's text, and so the other columns, too."""
+    """Return whether a deletion has its row's text, and so the other columns, too.
+
+    Of a row that was made up, the expression may still find its own words or a column's default. So no text may be
+    missing: one in place of each empty column must change nothing.
+    """
     row = record_row(about["value"])
-    row = {**row, "after": row["before"]} if "before" in row else row
+    columns = filled = row.get("before", row)
+    if isinstance(columns, dict):
+        filled = {name: "?" if value in (None, "") else value for name, value in columns.items()}
+    versions = ({**row, "before": one, "after": one} if "before" in row else one for one in (columns, filled))
     with suppress(InvalidRecord):
-        return bool(content.find(Named(about, value={"payload": row, **row})))
+        found, with_filled = (content.find(Named(about, value={"payload": one, **one})) for one in versions)
+        return bool(found) and found == with_filled
     return False
 
 
