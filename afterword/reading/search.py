@@ -221,6 +221,8 @@ class EpisodeSearch:
             *{one.episode_id: one for answer in answers for one in answer}.values(),
             *_allowed(query, pending),
         ]
+        if asked and asked.number:
+            words, asked = await asyncio.to_thread(_with_number, query, asked, vector, candidates)
         ranked = await asyncio.to_thread(rank, words, vector, candidates, partial(_of_time, asked))
         wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
         shown = await self._as_stored(query, ranked[:wanted], pending)
@@ -381,6 +383,23 @@ def _occurs(words: Sequence[Word], candidates: Sequence[Candidate]) -> bool:
     """Return whether a candidate has a word of the query, if there is one besides stop words."""
     asked = hashed(form for word in words if not word.is_common for form in word.forms)
     return not asked or any(np.isin(packed_words(candidate.words), asked).any() for candidate in candidates)
+
+
+def _with_number(
+    query: Query, asked: AskedTime, vector: QueryVector | None, candidates: Sequence[Candidate]
+) -> tuple[list[Word], AskedTime | None]:
+    """Return a query's words, with the number that names its day if what matches best has it beside the subject.
+
+    The number is then no day if that is in doubt: "do I live on the 3rd?"
+    """
+    words, subject = query_words(query.text), query_words(asked.rest)
+    ranked = rank(words, vector, candidates)
+    said = ranked[0].best_words if ranked else frozenset[int]()
+    has = {word: not said.isdisjoint(hashed(word.forms)) for word in (*subject, *query_words(asked.number))}
+    about = any(has[word] for word in subject if not word.is_common)
+    if about and all(has[word] for word in query_words(asked.number)):
+        return words, None if asked.is_doubtful else asked
+    return subject, asked
 
 
 def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open:

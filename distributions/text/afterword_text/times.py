@@ -76,6 +76,10 @@ class AskedTime(NamedTuple):
     """Whether the days are counted back from today, such as "yesterday", instead of being named."""
     month: frozenset[str]
     """The names of the month of these days, as searches compare them. Empty if there are several months."""
+    number: str
+    """The only words for the day if they are digits without a year, which may mean something else: "on the 3rd"."""
+    is_doubtful: bool
+    """Whether no word of the question is about the past, so that a number may well be no day."""
 
     def meets(self, started_at: datetime, ended_at: datetime) -> bool:
         """Return whether an episode overlaps this time."""
@@ -125,9 +129,10 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         for word in words_of(name, language)
         for form in word.forms
     )
-    return AskedTime(
-        begin, later, end, days, rest, tuple(left), days.last < today and reader.is_relative, frozenset(names)
-    )
+    is_ago = days.last < today and reader.is_relative
+    number = " ".join(reader.numbers)
+    is_doubtful = bool(number) and not reader.is_past
+    return AskedTime(begin, later, end, days, rest, tuple(left), is_ago, frozenset(names), number, is_doubtful)
 
 
 class TimeAlone(NamedTuple):
@@ -197,7 +202,7 @@ _COUNTS = r"\s*(?:[%‰°€$£¥]|[/:]?\d|p(?:er|or|our)\s+c(?:ent|ien))"
 _NAMED_DAYS = "|".join(VOCABULARY["times"]["named_days"].values()).replace("\n", "")
 _WEEKEND = "(?P<weekend>weekend|wochenende|week-end)"
 _DATE = (
-    rf"(?:D|(?<=(?<!\S)(?:{VOCABULARY['times']['before_date']}|[Ww]\d(?: \S+)?) )d)(?P<digits>\S+)"
+    rf"(?:D|(?<=(?<!\S)(?:{VOCABULARY['times']['before_date']}|[Ww]\d(?: \S+)?) )d)(?P<digits>\d\S+)"
     rf"|\^ [Ww](?P<weekday>\d)|W(?P<weekday>\d) \^|~ {_WEEKEND}|{_WEEKEND} ~|~ [Ww](?P<weekday>\d)"
     r"|(?:[Ww]\d (?:[^\W\d]{2,3} )?)?"
     rf"(?:T?(?P<day>\d\d?) {_OF}M(?P<month>\d+)|M(?P<month>\d+) (?:the )?T?(?P<day>\d\d?)){_WITH_YEAR}"
@@ -255,9 +260,13 @@ class _Vocabulary:
         self.ago = regex.compile(rf"(?<!\S)(?:{ago})(?!\S)")
         before = _any_of(["~", *within, *around["opens"]])
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
-        of, short = around["before_day"][0], _any_of(around["before_short"])
+        self.before_short = frozenset(around["before_short"])
+        self.past = re.compile(around["past"][0])
+        """Matches a word that tells that a question is about the past."""
+        of, short = around["before_day"][0], _any_of(self.before_short)
         day = rf"(?:[Ww](?P<weekday>\d) (?:(?:{of}|\w{{1,3}}) )?|(?<=(?<!\S)(?:{of}) ))T(?P<day>\d\d?)"
         day += rf"|W(?P<weekday>\d)|(?<=(?<!\S){short} )w(?P<weekday>\d)"
+        day += rf"|(?<=(?<!\S){_any_of(around['since'])} )d(?P<digits>\d\S+)"
         self.dates = regex.compile(rf"(?<!\S)(?:{_DATE}|{day}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
         words = {meaning: _any_of(said) for meaning, said in around.items()}
         self.since = re.compile(rf"(?<!\S){words['since']} {_BETWEEN}@")
@@ -274,7 +283,7 @@ class _Vocabulary:
             rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
             rf"|{opened} {_BETWEEN}@\w* (?:{to_time}|(?:\S+ )?{words['onward']})(?!\S)"
             rf"|{words['not']} (?:{words['since']} )?(?:(?:on|in|am|im|dem|el|le) )?@"
-            rf"|T?\d\d? {also} {_BETWEEN}@|{_MONTH_OR_YEAR} {also} {_BETWEEN}@"
+            rf"|(?:T?\d\d?|d\S+) {also} {_BETWEEN}@|{_MONTH_OR_YEAR} {also} {_BETWEEN}@"
             rf"|\d+ {day} (?:\S+ ){{0,2}}@"  # "3 days of March 10"
             rf"|{long} (?:\S+ ){{0,2}}@day"  # "the week of March 9"
             rf"|{week} (?:\S+ ){{0,2}}@weekday"  # of another week
@@ -333,12 +342,17 @@ class _Reader:
         self._tokens = tokens
         self._known = known
         self._today = today
+        self.numbers: list[str] = []
+        """The words of days whose only name is a number without a year."""
         self._words = [token["number"] or _ELIDED.sub("", token[0].casefold().replace("’", "'")) for token in tokens]
         self._said = [
             _numeric(token, today, may_be_english)
             or (f"T{word}" if token["number"] and known.day.match(token.string, token.start()) else known.symbol(word))
             for word, token in zip(self._words, tokens, strict=True)
         ]
+        for at, said in enumerate(self._said):
+            if said[0] == "w" and said[1:].isdigit() and not self._is_short_weekday(at):
+                self._said[at] = self._words[at]
         self.is_relative = True
         """Whether no date has the name or number of a day, a month or a year."""
         self.dates = self._dates()
@@ -348,6 +362,16 @@ class _Reader:
         """The number of words in dates, and of stop words. They tell which language the dates are in."""
         are_stop_words = (stem(word, self._known.language) is None for word in self._words)
         return sum(each.end - each.begin for each in self.dates), sum(are_stop_words)
+
+    @property
+    def is_past(self) -> bool:
+        return any(map(self._known.past.fullmatch, self._words))
+
+    def _is_short_weekday(self, at: int) -> bool:
+        """Return whether a short name of a weekday is one: "die", "so" and "man" are other words, too."""
+        token, before = self._tokens[at], self._said[at - 1] if at else ""
+        begins = re.search(r"(?:^|[^\w\s,])\s*$", token.string[: token.start()])
+        return before in self._known.before_short or before in ("~", "^") or (token[0][0].isupper() and not begins)
 
     def _dates(self) -> list[_Date]:
         """Find dates from left to right, each as long as possible."""
@@ -359,6 +383,8 @@ class _Reader:
                 end = begin + match[0].count(" ") + 1
                 said[begin:end] = ["."] * (end - begin)  # no word belongs to two dates
                 self.is_relative = self.is_relative and pattern is not self._known.dates
+                if re.fullmatch(r"T\d+|[Dd]\d\S+", match[0]) and len(re.findall(r"\d+", self._words[begin])) < 3:
+                    self.numbers.append(self._words[begin])
                 try:
                     dates.append(_Date(begin, end, *self._read(match)))
                 except (OverflowError, ValueError):  # no such day, before the year 1 or after 9999
@@ -457,7 +483,9 @@ def _numeric(token: re.Match[str], today: date, may_be_english: bool) -> str | N
     day, month, *years = digits[::-1] if token["ymd"] else digits
     if may_be_english and token["dmy"] and max(month, day) <= 12 and month != day:
         return None
-    is_sure = max(digits) > 99 or (token["mark"] == "/" and max(day, month) > 12)
+    # "which 5/16 wrench" is a fraction
+    may_be_day = years or re.match(r"\s*(?:[?!.,;:)]|$)", token.string[token.end() :])
+    is_sure = max(digits) > 99 or (token["mark"] == "/" and max(day, month) > 12 and may_be_day)
     if token["dmy"] and month > 12:
         month, day = day, month
     year = max(years, default=2000)

@@ -79,6 +79,11 @@ def period(text: str) -> Period:
         ("what did we discuss on 3/26?", "2026-03-26"),
         ("wat hebben we op 5-3 besproken?", "2026-03-05"),
         ("taxi 20/3", "2026-03-20"),
+        ("taxi 20/3?", "2026-03-20"),
+        ("taxi on 3/20 in Rome", "2026-03-20"),
+        ("Was war am Di 3.?", "2026-03-03"),
+        ("was war am di 3.?", "2026-03-03"),
+        ("what did I eat Tue 3rd?", "2026-03-03"),
         ("dépenses du 26 mars au marché ?", "2026-03-26"),
     ],
 )
@@ -148,6 +153,7 @@ def test_weekday_beside_a_week_is_a_day_of_it(question: str, expected: str) -> N
     ("question", "expected"),
     [
         ("starting March 10", "2026-03-10 2026-03-31"),
+        ("taxis since 20/3 in Rome", "2026-03-20 2026-03-31"),
         ("what did I eat since Monday", "2026-03-30 2026-03-31"),
         ("seit letztem Montag", "2026-03-30 2026-03-31"),
         ("depuis le 1er mars", "2026-03-01 2026-03-31"),
@@ -192,6 +198,18 @@ def test_time_since_a_date_ends_today(question: str, expected: str) -> None:
         "how much was it on 4.5?",
         "Is it available 24/7?",
         "Did I say 3/4 or 2-3?",
+        "Which 5/16 wrench did I buy?",
+        "Is the monitor a 16/9 one?",
+        'Where is the 5/16" bolt?',
+        "Where is the 7/16-inch bolt?",
+        "Did I get 10/20 in the test?",
+        "Who has the 24/12 shift?",
+        "Was kosten die 12 denn?",
+        "Waren es so 20?",
+        "Wer sind die 3?",
+        "Die 12 ist welche Wohnung?",
+        "Kan man 12?",
+        "Kostet die 5-3?",
     ],
 )
 def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
@@ -207,6 +225,7 @@ def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
         "vom 20.3. bis zum 26.3.",
         "was war am 20. oder 21.?",
         "was war am 20.3. oder 21.3.?",
+        "taxi 20/3 - 26/3?",
         "What did I eat up to March 10?",
         "du 20 mars au 26",
         "du 20 mars à Noël",
@@ -342,6 +361,36 @@ def test_words_besides_the_time_are_the_subject(question: str, subject: list[str
     asked = asked_time(question, NOW)
     assert asked is not None
     assert words(asked.rest) == subject
+
+
+@pytest.mark.parametrize(
+    ("question", "number", "is_doubtful"),
+    [
+        ("Do I live on the 3rd?", "3", True),
+        ("Woon ik op de 3e?", "3", True),
+        ("¿Qué número llevo, el 10?", "10", True),
+        ("Gioco con il 10?", "10", True),
+        ("Quel étage, le 4?", "4", True),
+        ("Kommt er am 3.?", "3", True),
+        ("Hvem er den 3.?", "3", True),
+        ("What did we discuss on the 26th?", "26", False),
+        ("Was habe ich am 26. erzählt?", "26", False),
+        ("qu'est-ce que je t'ai dit le 26 ?", "26", False),
+        ("¿Qué te dije el 26?", "26", False),
+        ("di cosa abbiamo parlato il 26?", "26", False),
+        ("o que conversamos no dia 26?", "26", False),
+        ("wat hebben we op de 26e besproken?", "26", False),
+        ("hvor langt cyklede jeg den 26.?", "26", False),
+        ("taxi 20/3?", "20/3", True),
+        ("taxi on 3 March?", "", False),
+        ("taxi on 2026-03-03?", "", False),
+        ("taxi am Dienstag, dem 3.?", "", False),
+    ],
+)
+def test_number_of_a_day_may_be_a_word(question: str, number: str, is_doubtful: bool) -> None:
+    asked = asked_time(question, NOW)
+    assert asked is not None
+    assert (asked.number, asked.is_doubtful) == (number, is_doubtful)
 
 
 def test_asked_month_matches_its_names_in_searches() -> None:

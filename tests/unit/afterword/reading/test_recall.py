@@ -316,6 +316,27 @@ async def test_named_day_comes_before_the_days_after(world: Remembered) -> None:
         assert (await _days_found(memory, f"how many km along the river {when}?"))[0] == day, when
 
 
+@pytest.mark.parametrize(
+    ("question", "right", "other", "ago"),
+    [
+        ("Which shop sold me the 5/16 wrench?", "A 5/16 wrench at Bauhaus.", "The 3/8 wrench is from Obi.", 1),
+        ("Welche Wohnung ist die 12?", "Die Wohnung 12 ist unterm Dach.", "Die Wohnung 7 ist im Erdgeschoss.", 1),
+        ("¿Qué número llevo, el 10?", "Llevo el número 10 en el equipo.", "Llevo el número 7 en el coro.", 18),
+        ("Gioco con il 10?", "A calcetto gioco con la maglia 10.", "A pallavolo gioco con la maglia 7.", 18),
+        ("Quel étage, le 4?", "Mon étage est le 4, sans ascenseur.", "Mon étage au bureau est le 7.", 24),
+        ("Woon ik op de 3e?", "Ik woon op de 3e verdieping.", "Mijn tante woon je op de 7e verdieping.", 25),
+        ("Do I live on the 3rd?", "I live on the 3rd floor.", "My aunts live on the 7th floor.", 25),
+        ("taxi on the 26th?", "The taxi was 9 EUR, day and night.", "I ate 26 plums.", 4),
+        ("How much was the taxi on the 26th?", "The taxi was 9 EUR.", "The taxi was 26 EUR.", 4),
+    ],
+)
+async def test_number_that_may_be_a_day_finds_the_right(
+    world: Remembered, question: str, right: str, other: str, ago: int
+) -> None:
+    memory = await _said_on(world, {2: (right,), ago: (other,)})
+    assert (await _days_found(memory, question))[0] == 2
+
+
 async def test_asked_day_counts_in_the_callers_zone(world: Remembered) -> None:
     await _said_on(world, {0: ("A leek pie.",), 1: ("A soup.",)})  # at one in the morning of the next day in Auckland
     memory = _memory(world, now=lambda: SATURDAY + timedelta(hours=20))
