@@ -553,23 +553,11 @@ class _Guesser:
         """Return a column with an id per message: where it repeats, it is the same message again."""
         texts = len({repr(self.content.values[at]) for at in self.messages}) if self.content else 0
         sometimes = [one for one in self.everything if one.truth or len(one.values) < len(self.messages)]
-        flags = self._flags(sometimes, "updated")
-        flags += [one.path for one in sometimes if self.content and _is_former(one, self.content)]
-        times = [
-            one for one in self.columns if one.named("times") and _unit_of(one) and one.distinct >= NEARLY_ALL * texts
-        ]
-
-        def overwrites(by: Sequence[Column | None], edits: str) -> bool:
-            """Return whether an id has several texts that neither say that they are edits nor have the same time."""
-            said = Expression(" || ".join(filter(None, (edits, *flags))) or NOTHING)
-
-            def is_edit(at: int) -> bool:
-                with suppress(InvalidRecord):  # a text cannot be compared with a number
-                    return bool(said.find(self.sample.records[at]))
-                return False
-
-            first = [at for at in self.messages if not is_edit(at)]
-            return all(_mixed(first, [told], by) for told in (self.content, *times))
+        alike = [one for one in sometimes if len({*map(type, one.values.values())}) == 1]  # others cannot be compared
+        flags = self._flags(alike, "updated")
+        flags += [one.path for one in alike if self.content and _is_former(one, self.content)]
+        times = [one for one in self.columns if one.named("times") and _unit_of(one)]
+        times = [one for one in times if one.distinct >= NEARLY_ALL * texts]
 
         def score(one: Column) -> float:
             of_others = ("conversations", "places", "users", "accounts", "writers", "tenants", "quoted")
@@ -582,8 +570,11 @@ class _Guesser:
                 by.append(conversation)  # it counts in each conversation
             if len(_groups(one.values, [], by)) < USUALLY * texts or _mixed(one.values, [conversation, role], by):
                 return 0
-            if overwrites(by, edits if is_key or edits != "`true`" else ""):
-                return 0
+            own = [edits if is_key or edits != "`true`" else "", *flags]
+            is_edit = Expression(" || ".join(filter(None, own)) or NOTHING)
+            first = [at for at in self.messages if not is_edit.find(self.sample.records[at])]
+            if all(_mixed(first, [told], by) for told in (self.content, *times)):
+                return 0  # a text would replace another one of another time, without a word of an edit
             return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2 + 4 * is_key
 
         return self.take(score)
