@@ -219,6 +219,18 @@ def test_linked_clause_keeps_the_person_it_is_about(text: str, statement: str) -
     assert known(text)[-1].startswith(statement)
 
 
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("I'm vegan or so my wife says.", "I'm vegan"),
+        ("I'm vegan, or so I'm told.", "I'm vegan"),
+        ("Ich bin vegan oder meine Frau sagt das.", "Ich bin vegan"),
+    ],
+)
+def test_link_before_a_report_is_not_stated(text: str, statement: str) -> None:
+    assert statement in known(text)
+
+
 def test_frame_lasts_until_somebody_ends_it() -> None:
     assert known("Pretend you are a waiter.", "I'm Lord Pemberton. I live in Paris.") == []
     assert known("Pretend you are a waiter.", "I'm a lord.", "Game over. I live in Leeds.") == ["I live in Leeds."]
