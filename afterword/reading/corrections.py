@@ -21,9 +21,6 @@ AFTER, OPENING, OPENING_ELSEWHERE = 12, 4, 2
 of another conversation."""
 MOST = 2
 """Maximum number of corrections that are shown with a hit."""
-AT_ONCE = timedelta(hours=1)
-"""What begins the next episode of the same conversation so soon may be about anything in the last one."""
-FEW_WORDS = 20
 
 
 class Place(NamedTuple):
@@ -58,34 +55,27 @@ def places_after(hit: Recalled, best: str) -> list[Place]:
 def places_in(episodes: Sequence[Candidate], hit: Recalled) -> list[Place]:
     """Return the first messages of later episodes."""
     places: list[Place] = []
-    is_next = True
     for episode in sorted(episodes, key=attrgetter("started_at")):
         if episode.episode_id == hit.episode_id:
             continue
         if episode.conversation_id != hit.conversation_id:
             names, least = episode.message_ids[:OPENING_ELSEWHERE], Likelihood.OTHER_VALUE
         else:
-            at_once = is_next and episode.started_at <= hit.ended_at + AT_ONCE
-            names, least = episode.message_ids[:OPENING], Likelihood.NONE if at_once else Likelihood.SAME_SUBJECT
-            is_next = False
+            names, least = episode.message_ids[:OPENING], Likelihood.SAME_SUBJECT
         places += [Place(episode.conversation_id, name, least) for name in names]
     return places
 
 
-def corrections(answer: Sequence[MessageText], later: Later, languages: Sequence[str]) -> Later:
-    """Select the messages that correct the best messages of a hit, newest first."""
-    if not answer or not later:
+def corrections(answer: MessageText | None, later: Later, languages: Sequence[str]) -> Later:
+    """Select the messages that correct the best message of a hit, newest first."""
+    if answer is None:
         return {}
-    own = {place: text for place, text in later.items() if text.sent_at >= answer[0].sent_at}
-    contents = [text.content for text in answer]
-    likely: dict[Place, Likelihood] = {}
-    opened: set[str] = set()
-    for place, how in zip(own, likelihoods([text.content for text in own.values()], contents, languages), strict=True):
-        is_first = place.conversation_id not in opened and len(own[place].content.split()) <= FEW_WORDS
-        least = place.least if is_first else max(place.least, Likelihood.SAME_SUBJECT)
-        if place.least is Likelihood.NONE:
-            opened.add(place.conversation_id)
-        if how is not None and how >= least and own[place].content not in contents:
-            likely[place] = how
+    own = {
+        place: text
+        for place, text in later.items()
+        if text.sent_at >= answer.sent_at and text.content != answer.content
+    }
+    found = likelihoods([text.content for text in own.values()], answer.content, languages)
+    likely = {place: how for place, how in zip(own, found, strict=True) if how is not None and how >= place.least}
     best = sorted(likely, key=likely.__getitem__, reverse=True)[:MOST]
     return {place: own[place] for place in reversed(own) if place in best}

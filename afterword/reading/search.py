@@ -44,8 +44,8 @@ MOST_PENDING = 200
 EMBEDDED = 16
 """The newest EMBEDDED pending messages get vectors with each query, at about a millisecond each."""
 QUESTION_MARKS = ("?", "？", "؟")
-CORRECTED, ANSWER = 1, 2
-"""For this many of the best hits, what corrects one of their ANSWER best messages is looked for."""
+CORRECTED = 1
+"""For this many of the best hits, what corrects their best message is looked for."""
 CHANGED, NEARLY = 6, 0.7
 """Among this many hits with at least this share of the best score, a change of what the best one says is looked for."""
 READ_CHARACTERS = 12_000
@@ -536,8 +536,7 @@ def _with_matches(
             for message_id in sorted(hit.messages, key=hit.messages.__getitem__, reverse=True)
             if (text := texts[hit.hit.episode_id].get(message_id)) and text.content.strip()
         }
-        best = list(said.values())[:ANSWER]
-        corrected = corrections(best, later.get(hit.hit.episode_id, {}), languages)
+        corrected = corrections(next(iter(said.values()), None), later.get(hit.hit.episode_id, {}), languages)
         own = hit.hit.conversation_id
         matches = [_match(name, text, show, hit.messages[name]) for name, text in said.items()]
         for place, text in corrected.items():

@@ -183,7 +183,7 @@ READERS: dict[str, Reader] = {
     "plan of a long input": planned,
     "words of a document": lambda text: pack_words([SearchText(text)], text),
     "what people say of themselves": lambda text: first_person([a_message(content=text)]),
-    "correction": lambda text: likelihoods([text], [text], ["de"]),
+    "correction": lambda text: likelihoods([text], text, ["de"]),
     "time alone": lambda text: time_alone(text, None),
     "excerpt": lambda text: excerpt(text, query_words(CONTENT)),
     "excerpt for a query": lambda text: excerpt(CONTENT * 20, query_words(text[:MOST_QUERY_CHARACTERS])),

@@ -13,6 +13,8 @@ from afterword_text.language import (
     WEEKDAYS,
     date_words,
     normalized,
+    pattern,
+    stem,
     stem_words,
 )
 
@@ -28,6 +30,8 @@ MOST_LANGUAGES = 3
 LANGUAGES = tuple(VOCABULARY["corrections"])
 
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?…])\s+|\n")
+_CLAUSE_ENDS = re.compile(r"(?<=[,:;–-])\s+")
+_OWN, _EARLIER = (re.compile(rf"\W*(?:{pattern('subjects', whose)})(?!\w)") for whose in ("own", "earlier"))
 _BETWEEN = r"[^.,;:?!]{1,40}"
 """What is said not to be so."""
 _NUMBER = re.compile(r"\d+")
@@ -83,33 +87,43 @@ def _folded(text: str) -> str:
 class Likelihood(IntEnum):
     """How likely a message corrects an earlier one."""
 
-    NONE = 0
     SAME_SUBJECT = 1
     OTHER_VALUE = 2
     """It gives another number or day, or a name in another spelling."""
     FORM = 3
-    """It has a correction's form."""
+    """It has a correction's form, and no subject of its own."""
 
 
-def likelihoods(later: Iterable[str], earlier: Sequence[str], languages: Sequence[str]) -> list[Likelihood | None]:
-    """Return how likely later messages of a person correct earlier ones; None for questions and long messages.
+def likelihoods(later: Iterable[str], earlier: str, languages: Sequence[str]) -> list[Likelihood | None]:
+    """Return how likely later messages of a person correct an earlier one; None for those that do not.
 
+    Neither do questions and long messages, nor what has a subject of its own ("my kids go to school").
     `languages` are those that the messages may be in, the most likely one first.
     """
     forms = tuple(code for code in LANGUAGES if code in languages[:MOST_LANGUAGES] or code == "en")
-    before = _Values.of("\n".join(earlier), languages[0])
+    before = _Values.of(earlier, languages[0])
     return [_likelihood(text, before, languages[0], forms) for text in later]
 
 
 def _likelihood(text: str, before: "_Values", language: str, forms: tuple[str, ...]) -> Likelihood | None:
     if text.rstrip().endswith("?") or len(text.split()) > MOST_WORDS:
         return None
-    if corrects(text, forms):
-        return Likelihood.FORM
     said = _Values.of(text, language)
-    if said.differ(before):
+    shares, differs = not said.words.isdisjoint(before.words), said.differ(before)
+    if corrects(text, forms):
+        return Likelihood.FORM if shares or differs or not _has_own_subject(text, forms) else None
+    if differs and (shares or said.is_only_value() or _EARLIER.match(_folded(text))):
         return Likelihood.OTHER_VALUE
-    return Likelihood.NONE if said.words.isdisjoint(before.words) else Likelihood.SAME_SUBJECT
+    return Likelihood.SAME_SUBJECT if shares else None
+
+
+def _has_own_subject(text: str, forms: tuple[str, ...]) -> bool:
+    """Return whether a sentence, behind what makes it a correction, begins with the speaker or what is theirs."""
+    for sentence in _SENTENCE_ENDS.split(_folded(text)):
+        clauses = (clause for clause in _CLAUSE_ENDS.split(sentence) if " " in clause.strip())
+        if _OWN.match(next((clause for clause in clauses if not _pattern(forms).search(clause)), "")):
+            return True
+    return False
 
 
 class _Values(NamedTuple):
@@ -128,13 +142,22 @@ class _Values(NamedTuple):
         text = normalized("NFKC", text[:READ_CHARACTERS])
         capitalized = _NAME.findall(text)
         days = frozenset(map(str.casefold, capitalized)) & _names_of_days()
-        names = frozenset(word for word in capitalized if word[0].isupper() and word.casefold() not in days)
+        names = frozenset(
+            word
+            for word in capitalized
+            if word[0].isupper() and word.casefold() not in days and stem(word.casefold(), language)
+        )
         return cls(frozenset(_NUMBER.findall(text)), days, names, frozenset(stem_words(text, language)))
 
+    def is_only_value(self) -> bool:
+        """Return whether this is about nothing but numbers and days."""
+        return len(self.words) <= len(self.numbers | self.days)
+
     def differ(self, earlier: Self) -> bool:
-        """Return whether this gives another number, another day, or a name in another spelling."""
-        pairs = (self.numbers, earlier.numbers), (self.days, earlier.days)
-        if any(later and before and not later <= before for later, before in pairs):
+        """Return whether this gives another number as long, another day, or a name in another spelling."""
+        if self.days and earlier.days and not self.days <= earlier.days:
+            return True
+        if {len(number) for number in self.numbers - earlier.numbers} & {len(number) for number in earlier.numbers}:
             return True
         return any(
             name[0] == other[0] and SequenceMatcher(None, name, other).ratio() >= ALIKE

@@ -85,11 +85,44 @@ def test_message_may_report_a_change() -> None:
         (Likelihood.OTHER_VALUE, "My locker is number 77.", "it's 71, my 1s look like 7s"),
         (Likelihood.OTHER_VALUE, "The interview is on Monday.", "They push it to Tuesday."),
         (Likelihood.OTHER_VALUE, "The tenant is Mr Falkenrath.", "His name has another spelling, Falkenroth."),
+        (Likelihood.FORM, "My dentist appointment is on Tuesday at 9.", "No, my wife says Thursday."),
+        (Likelihood.FORM, "I booked a table at Gusto for Saturday at 7.", "Actually, make that Sunday at 8."),
+        (Likelihood.FORM, "The car is a green Skoda.", "Sorry, I mixed that up: a blue one."),
+        (Likelihood.OTHER_VALUE, "Der Termin ist am Montag.", "Er ist am Dienstag."),
         (Likelihood.SAME_SUBJECT, "The hint is my first school.", "Scrap the school: the street where I grew up."),
-        (Likelihood.NONE, "The boiler is a Vaillant.", "I had the label upside down, so to speak."),
+        (None, "The boiler is a Vaillant.", "I had the label upside down, so to speak."),
         (None, "The plumber comes on Monday.", "No, Thursday?"),
         (None, "The plumber comes on Monday.", "No, Thursday. " + "And so on " * MOST_WORDS),
     ],
 )
 def test_other_value_may_correct_without_the_form(likelihood: object, earlier: str, later: str) -> None:
-    assert likelihoods([later], [earlier], ["en"]) == [likelihood]
+    assert likelihoods([later], earlier, ["en"]) == [likelihood]
+
+
+@pytest.mark.parametrize(
+    ("language", "earlier", "later"),
+    [
+        ("en", "My flight leaves at 9 on Friday.", "My bank account is 991-223."),
+        ("en", "My flight leaves at 9 on Friday.", "Actually, my bank account is 991-223."),
+        ("en", "My favourite colour is teal.", "My PIN hint is the walrus."),
+        ("en", "I have two dogs and a parrot.", "My phone number is 555-2368, the PIN of my card is 4411."),
+        ("en", "The parrot died.", "Scratch that, I like mushrooms now."),
+        ("en", "The meeting is on Monday at ten.", "My kids go to Oakwood primary school."),
+        (
+            "en",
+            "My landlord wants 1200, I'm paying 950 now.",
+            "Summarize this: Greg, 45, is a lawyer. I met Ann in 2001.",
+        ),
+        ("en", "The meeting is on Monday.", "Dinner with Paul is on Friday."),
+        ("en", "My code is 4411.", "I earn 4000 a month."),
+        ("de", "Mein Hund heißt Bello.", "Meine Mutter ist krank."),
+        ("de", "Meine PIN ist 9911.", "Ich verdiene 4000 Euro."),
+        ("de", "Die Prüfung ist am Montag.", "Nein, meine Kinder gehen in die Goetheschule."),
+        ("fr", "Le train part à 9 h vendredi.", "Mon code est le 4."),
+        ("fr", "Le plombier vient lundi.", "Ma fille chante mardi."),
+        ("es", "El vuelo sale el viernes a las 9.", "Mi piso es el 4."),
+        ("es", "La reunión es el lunes.", "No, mis hijos van al colegio."),
+    ],
+)
+def test_statement_about_something_else_corrects_nothing(language: str, earlier: str, later: str) -> None:
+    assert likelihoods([later], earlier, [language]) == [None]

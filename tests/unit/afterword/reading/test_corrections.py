@@ -85,6 +85,26 @@ async def test_unrelated_messages_are_not_shown_as_corrections(
 
 
 @pytest.mark.parametrize(
+    ("question", "answer", "later"),
+    [
+        ("when does my flight leave?", "My flight leaves at 9 on Friday.", "My bank account is 991-223."),
+        ("when is the meeting?", "The meeting is on Monday at ten.", "My kids go to Oakwood primary school."),
+        ("Wie heißt mein Hund?", "Mein Hund heißt Bello.", "Meine Mutter ist krank."),
+    ],
+)
+@pytest.mark.parametrize("is_next", [False, True])
+async def test_statement_of_something_else_is_no_correction(
+    world: Remembered, question: str, answer: str, later: str, is_next: bool
+) -> None:
+    told, other = [answer, "ok"], [later, "ok"]
+    for n, said in enumerate([told, other] if is_next else [told + other]):
+        await say(world, NOON + n * timedelta(minutes=20), *said)
+    best, *others = await matches(world, question)
+    assert best.content == answer
+    assert not [match for match in others if match.score == best.score]
+
+
+@pytest.mark.parametrize(
     ("question", "text", "fields", "first"),
     [
         ("What is my snack budget?", "I've adjusted the snack budget to $75 for the movies, any ideas?", {}, "c2"),
