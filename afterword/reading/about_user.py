@@ -56,7 +56,13 @@ def answering(thing: str, known: Sequence[KnownFact], *, by_name: bool = False) 
     facts = [
         each
         for each in known
-        if wanted is None or (not each.about and (each.attribute in wanted or (not by_name and each.kind in wanted)))
+        if wanted is None
+        or (
+            not each.about
+            and (
+                not wanted.isdisjoint((each.attribute, *each.other_attributes)) or (not by_name and each.kind in wanted)
+            )
+        )
     ]
     by_episode: dict[str, list[str]] = {}
     for source in chain.from_iterable(fact.sources[:1] for fact in facts):

@@ -16,7 +16,7 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword_text.fences import INDENTATION, quotation
 from afterword_text.language import VOCABULARY
-from afterword_text.phrases import PHRASES
+from afterword_text.phrases import PHRASES, with_pieces
 from afterword_text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
 from afterword_text.tokens import count_tokens
 from afterword_text.visible import without_hidden
@@ -54,6 +54,8 @@ class KnownFact(Model):
     kind: FactKind
     attribute: str | None
     """Name of the value that the fact gives, such as `home_city`."""
+    other_attributes: tuple[str, ...] = ()
+    """Names of the other values that the same statement gives."""
     about: str | None
     """Name of the person the fact is about; None for the user."""
     said_by: Role
@@ -121,6 +123,15 @@ class Superseded(NamedTuple):
     run: Run
     end: FactOfUser
     """What replaced it."""
+
+
+class Holding(NamedTuple):
+    """A fact that holds, as it is told."""
+
+    run: Run
+    statement: str
+    others: list[str]
+    """Its other attributes."""
 
 
 Key = tuple[str, str | None, str]
@@ -217,7 +228,7 @@ def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:
         return False
     if fact.attribute in SEVERAL and fact.attribute == new.attribute:
         return PHRASES.new.search(new.statement) is not None
-    if fact.attribute and not fact.attribute.startswith("number_of_"):
+    if fact.attribute and not fact.attribute.startswith(("number_of_", "budget")):
         return False
     later_numbers = numbers_of(new.statement)
     units = [
@@ -270,12 +281,13 @@ def profile(
     earlier ones. Equal statements are one fact with several sources. A fact that only an assistant or a tool stated
     does not supersede anything the user said.
     """
-    holding, superseded = merged(sorted(facts, key=attrgetter("ended_at", "conversation_id", "ordinal")))
-    holding.sort(key=_last_said, reverse=True)
-    holding.sort(key=lambda run: ORDER[run[-1].kind])
+    runs, superseded = merged(sorted(facts, key=attrgetter("ended_at", "conversation_id", "ordinal")))
+    holding = _told_once(runs, superseded)
+    holding.sort(key=lambda each: _last_said(each.run), reverse=True)
+    holding.sort(key=lambda each: ORDER[each.run[-1].kind])
     kept: list[KnownFact] = []
     tokens = FRAME_TOKENS
-    for fact in map(_known, holding):  # reads at most one fact more than fits
+    for fact in (_known(*each) for each in holding):  # reads at most one fact more than fits
         cost = count_tokens(f"{INDENTATION}{fact.as_dated_line()}\n")
         if tokens + cost > max_tokens:
             break
@@ -283,7 +295,8 @@ def profile(
         tokens += cost
     superseded.reverse()  # within one episode, too, the latest change comes first
     superseded.sort(key=lambda ending: (ending.end.ended_at, _last_said(ending.run)), reverse=True)
-    ended = tuple(_known(*ending) for ending in superseded[:MOST_SUPERSEDED])
+    once = {(*_said_in(each.run), each.end.statement, each.end.ended_at): each for each in reversed(superseded)}
+    ended = tuple(_known(each.run, end=each.end) for each in reversed(once.values()))[:MOST_SUPERSEDED]
     return Profile(
         user_id=user_id,
         tenant_id=tenant_id,
@@ -377,12 +390,49 @@ def _said_by_the_user_later(run: Run, by_user: Run) -> FactOfUser | None:
     return next(same, None) or next(later, None)
 
 
-def _known(run: Run, end: FactOfUser | None = None) -> KnownFact:
+def _said_in(run: Run) -> tuple[str, str, str]:
+    """Return the statement, the person it is about, and the episode that states it last."""
+    return comparable(run[-1]), (run[-1].about or "").casefold(), run[-1].episode_id
+
+
+def _told_once(runs: Iterable[Run], superseded: Iterable[Superseded]) -> list[Holding]:
+    """Return what holds: a statement once with all its attributes, and only the values that are left if one has ended."""
+    over: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for each in superseded:
+        over[_said_in(each.run)].append(each.run[-1].attribute or "")
+    by_statement: dict[tuple[str, str, str], Holding] = {}
+    holding: list[Holding] = []
+    for run in runs:
+        said, attribute = _said_in(run), run[-1].attribute or ""
+        if ended := [each for each in over[said] if each != attribute]:
+            holding.append(Holding(run, _value(run[-1].statement, attribute, ended), []))
+        elif said in by_statement:
+            by_statement[said].others.append(attribute)
+        else:
+            by_statement[said] = Holding(run, run[-1].statement, [])
+    return [*holding, *by_statement.values()]
+
+
+def _value(statement: str, attribute: str, ended: Iterable[str]) -> str:
+    """Return the value of an attribute in a statement that is no longer true as a whole."""
+    if (shown := _shown().get(attribute)) and (found := shown.search(statement)):
+        return f"{attribute.replace('_', ' ')}: {found[found.lastgroup or 0]}"
+    return f"{statement} (no longer: {', '.join(ended)})"
+
+
+@cache
+def _shown() -> dict[str, re.Pattern[str]]:
+    shown = VOCABULARY["first_person"]["shown"]
+    return {name: re.compile(with_pieces(one.replace("\n", "")), re.IGNORECASE) for name, one in shown.items()}
+
+
+def _known(run: Run, statement: str = "", others: Sequence[str] = (), end: FactOfUser | None = None) -> KnownFact:
     newest = run[-1]
     return KnownFact(
-        statement=newest.statement,
+        statement=statement or newest.statement,
         kind=newest.kind,
         attribute=newest.attribute,
+        other_attributes=tuple(filter(None, others)),
         about=newest.about,
         said_by=newest.said_by,
         sources=tuple(

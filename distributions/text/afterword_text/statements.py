@@ -255,11 +255,36 @@ def says_end(statement: str) -> bool:
 def statements(text: str) -> list[Statement]:
     """Return what a text in its author's own words says about the author, in order."""
     by_text: dict[tuple[str, str | None, str], Statement] = {}
-    sentences = (part for sentence in sentences_of(text) for part in _LOOSE_END.split(sentence))
+    parts = (part for sentence in sentences_of(text) for part in _LOOSE_END.split(sentence))
+    sentences = (each for part in parts for each in _told_anew(part))
     for number, sentence in enumerate(sentences):
         for statement in _statements(_said_oneself(sentence), is_first=number < GREETINGS):
             by_text.setdefault((statement.text, statement.attribute, statement.status), statement)
     return list(by_text.values())
+
+
+def _told_anew(sentence: str) -> Iterator[str]:
+    """Yield the sentence, or the two that "I no longer live in Rome but in Oslo" stands for."""
+    yield sentence
+    if not (fits := PHRASES.instead.match(sentence)) or not _ENDING.search(fits["old"]):
+        return
+    positive = PHRASES.je_elided.sub("j'", PHRASES.more.sub("", _positive(fits["old"]))).rstrip(" ,")
+    words, new = positive.split(), fits["new"].split()
+    begin = max((at for at, word in enumerate(words) if word == new[0]), default=max(len(words) - len(new), 1))
+    replaced = " ".join((*words[:begin], *new))
+    if _values_of(replaced) & _values_of(positive):
+        yield replaced
+
+
+def _values_of(clause: str) -> set[str]:
+    """Return the attributes whose values a clause gives."""
+    ruled = {each.attribute for each in _ruled(clause, is_first=False)}
+    return {each for each in (*ruled, value_of(clause, LIKELY)) if each}
+
+
+def _positive(clause: str) -> str:
+    """Return a clause without the words that deny it."""
+    return " ".join(PHRASES.negated.sub(" ", _ENDING.exact.sub(" ", clause)).split())
 
 
 def _said_oneself(sentence: str) -> str:
@@ -318,7 +343,7 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
     main = PHRASES.relative.split(clause, maxsplit=1)[0]
     ending = _ENDING.search(main)
     if ending or PHRASES.negated.search(_beginnings(main)[0]):
-        positive = " ".join(PHRASES.negated.sub(" ", _ENDING.exact.sub(" ", clause)).split())
+        positive = _positive(clause)
         ruled = next(_ruled(positive, is_first=False), None)
         if ruled or ending or kind_of(positive):
             yield Statement(clause, "event", ruled.attribute if ruled else value_of(clause, LIKELY), "ended")

@@ -45,4 +45,5 @@ def test_facts_count_only_outside_frames(row: dict[str, Any]) -> None:
 def test_paraphrased_change_ends_only_the_replaced_fact(row: dict[str, Any]) -> None:
     assert (row.get("gone") or row["stays"]) in " ".join(current(row["before"]))
     now = " ".join(current(row["before"], row["after"]))
+    assert row.get("known", "") in now
     assert row["gone"] not in now if "gone" in row else row["stays"] in now
