@@ -396,7 +396,7 @@ def _said_in(run: Run) -> tuple[str, str, str]:
 
 
 def _told_once(runs: Iterable[Run], superseded: Iterable[Superseded]) -> list[Holding]:
-    """Return what holds: a statement once with all its attributes, and only the values that are left if one has ended."""
+    """Return what holds: each statement once, or the values that are left of it if one has ended."""
     over: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
     for each in superseded:
         over[_said_in(each.run)].append(each.run[-1].attribute or "")

@@ -124,7 +124,8 @@ class Story:
             for source in fact.sources:
                 told = [await self.memory.message(source.conversation_id, one, 0) for one in source.message_ids]
                 assert all(told), "a fact without a living message"
-                assert any(fact.statement.rstrip(".") in one.message.content for one in told if one)
+                stated = fact.statement.rstrip(".").rpartition(": ")[2]  # of several values, those that are left
+                assert any(stated in one.message.content for one in told if one)
 
     async def found(self, query: str, user: str = ADA, tenant_id: str = "t1") -> dict[str, list[str]]:
         """Return the episodes that a user finds with their messages, after checking that every interface agrees."""
