@@ -195,7 +195,7 @@ class Endings:
         for outcome in _outcomes():
             if outcome.ends.search(fact.statement):
                 self._of_outcome[outcome].append((place, fact))
-        for word in subject_of(fact.statement).words:
+        for word in subject_of(_ended_by(fact)).words:
             self._by_word[word].append((place, fact))
 
     def add_new(self, place: int, fact: FactOfUser) -> None:
@@ -218,7 +218,8 @@ class Endings:
         """Yield the statements that share one thing with a fact, for each such thing."""
         yield self._of_attribute.get(fact.attribute or "", ())
         yield from (self._new.get(name, ()) for name in (fact.attribute or "", *numbers_of(fact.statement)))
-        yield from (self._by_word[word] for word in subject_of(fact.statement).words if word in self._by_word)
+        about = subject_of(fact.statement)
+        yield from (self._by_word[word] for word in (*about.words, *about.verbs) if word in self._by_word)
         yield from (ends for outcome, ends in self._of_outcome.items() if outcome.was.search(fact.statement))
 
 
@@ -243,11 +244,31 @@ def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:
     return bool(PHRASES.new.search(new.statement)) or all(word in shared or word.isdigit() for word in about.words)
 
 
+def _ended_by(end: FactOfUser) -> str:
+    """Return what a statement ends, without the words that ask to forget it."""
+    request, _, that = end.statement.partition(" (")
+    if that and PHRASES.forget_that.match(request):
+        return that
+    subject = PHRASES.forget_subject.match(end.statement)
+    return subject["subject"] if subject else end.statement
+
+
+def _is_forgotten(fact: FactOfUser, end: FactOfUser) -> bool:
+    if (fact.about or "").casefold() != (end.about or "").casefold():
+        return False
+    if end.attribute:
+        return fact.attribute == end.attribute
+    about, ended = subject_of(fact.statement), subject_of(_ended_by(end))
+    return ended.words.keys() <= about.words.keys() | about.verbs and about.others <= ended.others
+
+
 def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     """Return whether a later statement that something is no longer so means this fact."""
     if end.status != "ended":
         return is_replaced(fact, end)
-    about, ended = subject_of(fact.statement), subject_of(end.statement)
+    if PHRASES.forget_subject.match(end.statement):
+        return _is_forgotten(fact, end)
+    about, ended = subject_of(fact.statement), subject_of(_ended_by(end))
     meant = {word for word in ended.words if ended.heads.get(word) in (None, *about.words)}
     if (fact.about or "").casefold() != (end.about or "").casefold():
         return False
@@ -267,9 +288,8 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     fits = not about.topics or not topics or bool(about.topics & topics)
     is_covered = 0 < shared >= COVERED * sum(about.words.values())
     covers = bool(ended.words) and ended.words.keys() <= about.words.keys()
-    if is_outcome:
-        return fits and is_covered
-    return fits and (is_covered or covers or (bool(plain) and all(word in meant for word in plain)))
+    names_all = covers or (bool(plain) and all(word in meant for word in plain))
+    return fits and (is_covered or (names_all and not is_outcome))
 
 
 def profile(

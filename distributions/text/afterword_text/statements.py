@@ -134,6 +134,9 @@ _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s
 _SENTENCE_OR_LABEL = re.compile(r"[^\n.!?…:;]+[\n.!?…:;]*")
 _LETTER = re.compile(r"\w")
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
+_FORGOTTEN = [
+    (name, re.compile(words, re.IGNORECASE)) for name, words in VOCABULARY["first_person"]["forgotten_attributes"]
+]
 _NOT_PLACES = word_set("first_person", "not_places")
 _NOT_NAMES = word_set("first_person", "not_names")
 _ELLIPTICAL = [
@@ -173,16 +176,20 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
 
 def _said(text: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Statement]:
     """Return what a text says. Only if it says "forget that", this asks what its author said `before`."""
-    said = statements(text)
-    if forgetting := PHRASES.forget_that.search(text):
-        return [*_forgotten(forgetting[0].strip(), before()), *said]
-    return said
+    request = _request_to_forget(text)
+    if request is None:
+        return statements(text)
+    words = request[0].strip()
+    if subject := request.groupdict().get("subject"):
+        found = [name for name, named in _FORGOTTEN if named.search(subject)]
+        ended = [Statement(words, "event", name, "ended") for name in found or [None]]
+    else:  # the text repeats the statement, because that is how the profile knows it
+        ended = [one._replace(text=f"{words} ({one.text})", status="ended") for one in before()]
+    return [*ended, *statements(f"{text[: request.start()]}{text[request.end() :].lstrip(' .,!?')}")]
 
 
-def _forgotten(request: str, said: Iterable[Statement]) -> Iterator[Statement]:
-    """Yield what ends each statement; its text repeats the statement, because that is how the profile knows it."""
-    for statement in said:
-        yield statement._replace(text=f"{request} ({statement.text})", status="ended")
+def _request_to_forget(text: str) -> re.Match[str] | None:
+    return PHRASES.forget_that.search(text) or PHRASES.forget_subject.search(text)
 
 
 def sentences_or_labels(text: str) -> Iterator[re.Match[str]]:
@@ -207,7 +214,9 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
     for piece in sentences_or_labels(text):
         odds = probabilities("frames", piece[0])
         goes_on = ELLIPSIS in piece[0] or piece.end() < said_to
-        if odds[:-1].max() >= (FRAMED if goes_on or piece.start() == 0 else FRAMED_BEFORE):
+        least = FRAMED if goes_on or piece.start() == 0 else FRAMED_BEFORE
+        # in few words, a request to forget looks like one for a text
+        if odds[:-1].max() >= least and not _request_to_forget(piece[0].strip()):
             if FRAMES[int(odds.argmax())] == "game":
                 return "", _FRAME_ENDS
             text = text[: piece.start()] if goes_on else ""
@@ -359,6 +368,8 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
 
 
 def _found_by_model(clause: str) -> Iterator[Statement]:
+    if PHRASES.asks_to_forget.match(clause):
+        return
     is_new = kind_of(clause, or_ended=True) is not None and PHRASES.new.search(clause) is not None
     if kind := kind_of(clause, or_ended=is_new):
         may_be_own = (

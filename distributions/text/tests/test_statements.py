@@ -250,6 +250,7 @@ def test_frame_lasts_until_somebody_ends_it() -> None:
         ("Hemos vendido la caravana.", None),
         ("Ich habe das Rauchen an den Nagel gehängt.", None),
         ("Forget that I have two dogs.", "number_of_dogs"),
+        ("Please forget where I live.", "home_city"),
     ],
 )
 def test_denials_end_what_was_said(text: str, attribute: str | None) -> None:
