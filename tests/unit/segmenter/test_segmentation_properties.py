@@ -1,5 +1,6 @@
 """Properties of any talk, checked against an oracle and on the episodes themselves."""
 
+import re
 from collections import defaultdict
 from itertools import pairwise
 
@@ -56,8 +57,11 @@ def replay(chat: Chat, happening: list[Sent | int], chunk: list[int] | None = No
     return outcomes
 
 
-def is_change(event: Sent | int) -> bool:
-    return isinstance(event, Sent) and any(name in (event.value or b"") for name in (b".edited", b".deleted"))
+def changes(happening: list[Sent | int]) -> bool:
+    """Return whether a message is edited, deleted, or sent again with another text."""
+    values = {event.value or b"" for event in happening if isinstance(event, Sent)}
+    sent = [ids[1] for value in values if (ids := re.match(rb'\{"id":("[^"]*")', value))]
+    return len(sent) > len({*sent}) or any(name in value for value in values for name in (b".edited", b".deleted"))
 
 
 def all_episodes(outcomes: list[Outcome]) -> list[EpisodeClosed]:
@@ -150,7 +154,7 @@ def test_every_message_is_in_one_episode_or_pending(limits, pending, happening, 
 @any_talk
 @given(episode_limits(), pending_limits, talk())
 def test_sizes_ordinals_and_overlap_are_respected(limits, pending, happening):
-    by_scope, has_changes = defaultdict(list), any(is_change(event) for event in happening)
+    by_scope, has_changes = defaultdict(list), changes(happening)
     for episode in all_episodes(replay(Chat(limits, max_pending=pending), happening)):
         by_scope[name_of(episode, limits)].append(episode)
         assert episode.message_count == len(episode.messages) <= LONGEST
