@@ -502,6 +502,11 @@ async def test_fact_leads_to_its_message_and_can_be_forgotten(world: World) -> N
         await expect(page.get_by_label("User", exact=True)).to_have_value("mia")
 
 
+async def start_another(page: Page) -> None:
+    async with page.expect_navigation():  # until its script listens to the keys
+        await page.get_by_role("button", name="Start another conversation").click()
+
+
 async def say(page: Page, text: str, name: str = "") -> Any:
     """Say something, and return the answer once both are archived."""
     before = await page.locator("#thread .message").count()
@@ -522,10 +527,10 @@ async def test_chat_answers_the_four_questions_without_an_llm(world: World) -> N
     async with world.page() as page:
         await page.goto("/chat")
         await say(page, "My name is Noa, and I live in Leeds.", "noa")
-        await page.get_by_role("button", name="Start another conversation").click()
+        await start_another(page)
         await expect(page.locator(".message")).to_have_count(0)
         await say(page, "I moved to Porto.")
-        await page.get_by_role("button", name="Start another conversation").click()
+        await start_another(page)
         await expect(page.locator(".message")).to_have_count(0)
         await world.deployment.finished()
         for question, told in {
