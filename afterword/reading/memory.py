@@ -52,7 +52,7 @@ from afterword.streams.stores.index import (
 )
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, MessageArchive, Selection, Whose
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.tasks import OwnLoop, paced
+from afterword.streams.tasks import OwnLoop, Paced
 from afterword_text.fences import cleaned, fence_of, fenced_text, indented, speaker_of
 from afterword_text.language import normalized
 
@@ -533,12 +533,15 @@ class Memory:
         require_within(1, MOST_PAGE_EPISODES, limit=limit)
         if await self._owned(conversation_id, agent_id, owner) is None and owner != Owner():
             return EpisodePage((), None)
-        latest = list[StoredEpisode]()
-        async for left in paced(range(limit + 1, 0, -EPISODES_TOGETHER)):
-            if len(latest) + left == limit + 1:  # the pages before were full
-                some = min(left, EPISODES_TOGETHER)
-                latest += await self._episodes.latest(conversation_id, some, before=before, agent_id=agent_id)
-                before = latest[-1].summary.ordinal if latest else None
+        latest, work = list[StoredEpisode](), Paced()
+        while wanted := min(EPISODES_TOGETHER, limit + 1 - len(latest)):
+            if latest:
+                await work.rest()
+                before = latest[-1].summary.ordinal
+            some = await self._episodes.latest(conversation_id, wanted, before=before, agent_id=agent_id)
+            latest += some
+            if len(some) < wanted:
+                break
         page = latest[:limit]
         return EpisodePage(tuple(page), page[-1].summary.ordinal if len(latest) > limit else None)
 

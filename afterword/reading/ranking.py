@@ -71,9 +71,9 @@ class Ranked(NamedTuple):
     score: float
     """0 to 1, comparable across queries."""
     coverage: float
-    """Share of the query's total inverse document frequency that a single passage contains; with vectors, the square of
-    that share and the share of the best cosine, as probabilities of which at least one is enough, to the power of
-    DOUBT."""
+    """Share of the query's total inverse document frequency that a single passage or the summary contains, or a long
+    message, which counts LONG_SHARE; with vectors, the square of that share and the share of the best cosine, as
+    probabilities of which at least one is enough, to the power of DOUBT."""
     message_scores: Sequence[float]
     """The scores of all its messages, in order."""
     best_words: Set[int]
