@@ -1,7 +1,7 @@
 """Recognizes questions about the user as such: "what do you know about me?", "what's my name?". Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import chain
 
 from afterword.reading.profile import KnownFact
@@ -53,19 +53,16 @@ def answering(thing: str, known: Sequence[KnownFact], *, by_name: bool = False) 
     With `by_name`, only those facts count whose attribute is asked for: others of their kind may say anything.
     """
     wanted = _ASKED.get(thing)
-    facts = [
-        each
-        for each in known
-        if wanted is None
-        or (
-            not each.about
-            and (
-                not wanted.isdisjoint((each.attribute, *each.other_attributes)) or (not by_name and each.kind in wanted)
-            )
-        )
-    ]
+    facts = [each for each in known if wanted is None or _answers(each, wanted, by_name)]
     by_episode: dict[str, list[str]] = {}
     for source in chain.from_iterable(fact.sources[:1] for fact in facts):
         messages = by_episode.setdefault(source.episode_id, [])
         messages += (each for each in source.message_ids if each not in messages)
     return by_episode
+
+
+def _answers(fact: KnownFact, wanted: Set[str], by_name: bool) -> bool:
+    if fact.about:
+        return False
+    names = {fact.attribute, *fact.other_attributes}
+    return not wanted.isdisjoint(names) or (not by_name and fact.kind in wanted)

@@ -387,9 +387,8 @@ def _clauses(sentence: str) -> Iterator[str]:
     if "¿" in sentence:
         sentence = sentence.partition("¿")[0]
         pieces = [sentence[start:end] for start, end in pairwise(starts)]
-    elif is_question(sentence) or PHRASES.openly_asks.match(
-        sentence
-    ):  # from the first piece that begins as questions do, or from the last comma
+    elif is_question(sentence) or PHRASES.openly_asks.match(sentence):
+        # from the first piece that begins as questions do, or from the last comma
         asked = next((at for at, piece in enumerate(pieces) if PHRASES.asks.match(piece.strip())), None)
         last = list(_COMMA.finditer(sentence))[-1:]
         if asked is None and last and not PHRASES.tag.fullmatch(sentence, last[0].end()):
