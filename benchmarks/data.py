@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
-from afterword.schemas.ids import episode_id
+from afterword.schemas.base import episode_id
 from afterword_text.gate import SourceTexts
 from afterword_text.texts import Texts
 from afterword_text.tokens import count_tokens

@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 from afterword.reading.memory import Memory
 from afterword.reading.reranking import Reranking
 from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
-from afterword.schemas.ids import episode_id
+from afterword.schemas.base import episode_id
 from afterword.streams.settings import load_settings
 from afterword.streams.stores.index import MIN_COVERAGE, Recalled, searchable
 from afterword.streams.stores.messages import ArchivedMessage

@@ -18,8 +18,7 @@ from aiokafka.errors import (
 )
 
 from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
-from afterword.schemas.decoding import check_key, validate
-from afterword.schemas.headers import CE_ID, CE_TYPE, DELETION, FOR_ENDPOINT, header
+from afterword.schemas.records import CE_ID, CE_TYPE, DELETION, FOR_ENDPOINT, check_key, header, validate
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.kafka.clients import (
     client_options,

@@ -1,6 +1,5 @@
 """The events on the topics: models, ids, headers and dead letters. No I/O; they only import the text library."""
 
-from afterword.schemas.decoding import InvalidRecord, decode_closed, decode_input
 from afterword.schemas.episodes import (
     CloseReason,
     EpisodeAmended,
@@ -20,6 +19,7 @@ from afterword.schemas.messages import (
     MessageDeleted,
     MessageEdited,
 )
+from afterword.schemas.records import InvalidRecord, decode_closed, decode_input
 from afterword.schemas.summaries import (
     Compression,
     ConversationUpdated,

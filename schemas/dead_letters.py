@@ -16,7 +16,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from afterword.schemas.base import moment_at, rfc3339
-from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header, replacement_in
+from afterword.schemas.records import RESERVED_PREFIX, Headers, KafkaRecord, header, replacement_in
 
 DEAD_LETTER_PREFIX = RESERVED_PREFIX + "errors."
 MAX_MESSAGE_CHARACTERS = 500

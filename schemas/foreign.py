@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import orjson
 
-from afterword.schemas.decoding import MAX_INPUT_BYTES, InvalidRecord
+from afterword.schemas.records import MAX_INPUT_BYTES, InvalidRecord
 
 Unit = Literal["iso", "s", "ms", "us", "ns"]
 SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from afterword.schemas.base import Id, Model, PartyId, TextList, Time
-from afterword.schemas.ids import user_digest
+from afterword.schemas.base import Id, Model, PartyId, TextList, Time, user_digest
 
 MESSAGE_CREATED = "message.created"
 CONVERSATION_FLUSH = "conversation.flush"

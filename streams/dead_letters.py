@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
-from afterword.schemas.headers import KafkaRecord
+from afterword.schemas.records import KafkaRecord
 from afterword.streams.telemetry import Metrics
 from faust_eos.errors import place_of
 from faust_eos.options import Options

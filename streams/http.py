@@ -15,7 +15,7 @@ import orjson
 from pydantic import SecretStr
 
 from afterword.schemas import InvalidRecord
-from afterword.schemas.decoding import json_object
+from afterword.schemas.records import json_object
 from afterword.streams.errors import (
     AnswerInvalid,
     ConfigurationError,

@@ -26,9 +26,8 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetterRecord, cut_headers
-from afterword.schemas.decoding import loads
-from afterword.schemas.headers import RESERVED_PREFIX, Headers
 from afterword.schemas.messages import METADATA_MAX_DEPTH
+from afterword.schemas.records import RESERVED_PREFIX, Headers, loads
 from afterword_text.redaction import ENTITIES, PHONE, REDACTED, OwnPattern, Span
 from afterword_text.redaction.detecting import DETECTORS, Phones
 from afterword_text.visible import IGNORABLE

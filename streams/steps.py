@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 import structlog
 from opentelemetry.trace import SpanKind, Tracer
 
-from afterword.streams import genai
 from afterword.streams.errors import (
     AfterwordError,
     ConfigurationError,
@@ -24,7 +23,7 @@ from afterword.streams.errors import (
     snake_case,
 )
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import open_span
+from afterword.streams.telemetry.tracing import GenAI, MemoryChange, open_span
 from faust_eos.health import Readiness
 
 log = structlog.get_logger()
@@ -49,7 +48,7 @@ PUBLISH = "publish"
 class MemoryOperation(NamedTuple):
     """The memory operation of a step, as in the GenAI conventions."""
 
-    name: genai.MemoryChange
+    name: MemoryChange
     record_id: str
 
 
@@ -88,7 +87,7 @@ class StepRunner:
         kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
         attributes = {"afterword.step": stage}
         if operation is not None:
-            attributes |= {genai.OPERATION: operation.name, genai.RECORD_ID: operation.record_id}
+            attributes |= {GenAI.OPERATION: operation.name, GenAI.RECORD_ID: operation.record_id}
         name = operation.name if operation else stage
         with open_span(self.tracer, name, kind, attributes), ExitStack() as waiting:
             began = time.monotonic()

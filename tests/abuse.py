@@ -25,7 +25,7 @@ import orjson
 
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
-from afterword.schemas.ids import episode_id
+from afterword.schemas.base import episode_id
 from afterword.serving.principal import new_key
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import open_log

@@ -22,7 +22,7 @@ from afterword.schemas import (
     Usage,
     fingerprint,
 )
-from afterword.schemas.ids import episode_id, event_id
+from afterword.schemas.base import episode_id, event_id
 from afterword.schemas.summaries import Calls
 from afterword.streams.stores.episodes import Cause, Conversation, DeletedEpisode, FactOfUser, RollingRow, StoredEpisode
 from afterword.streams.summarizer.reconciler import COPIED, compression

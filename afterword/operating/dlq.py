@@ -25,7 +25,7 @@ from afterword.schemas.dead_letters import (
     is_offset,
     read_dead_letter,
 )
-from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
+from afterword.schemas.records import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources, source_topics
 from afterword.streams.kafka.clients import broker_errors, client_options, require_topics, send_copy, start_client

@@ -22,8 +22,7 @@ from afterword.operating.person import Person, TheirDeadLetters, conversations_o
 from afterword.operating.receipt import Receipt, TopicDate, gone_by
 from afterword.operating.topics import read_configs, wanted_topics
 from afterword.schemas import ConversationDeleted, MessageDeleted
-from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key, utc_milliseconds
 from afterword.streams.errors import AfterwordError, StoreUnavailable, snake_case
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import position_of

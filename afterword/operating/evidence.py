@@ -34,12 +34,10 @@ from afterword.schemas import (
     decode_closed,
     decode_input,
 )
-from afterword.schemas.base import milliseconds
+from afterword.schemas.base import conversation_of_scope, episode_id, message_key, milliseconds, user_digest
 from afterword.schemas.dead_letters import ARCHIVE, is_offset, read_dead_letter
-from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
-from afterword.schemas.headers import CE_ID, header
-from afterword.schemas.ids import conversation_of_scope, episode_id, message_key, user_digest
+from afterword.schemas.records import CE_ID, header, validate
 from afterword.streams.errors import AfterwordError, RowUnreadable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import Log, ReadProgress, Take

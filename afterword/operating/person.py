@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from afterword.schemas.base import user_digest
 from afterword.schemas.dead_letters import ARCHIVE, INGEST, WEBHOOKS, DeadLetter, users_in
-from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, loads, read_event
 from afterword.schemas.foreign import id_of
-from afterword.schemas.headers import CE_TYPE
-from afterword.schemas.ids import user_digest
 from afterword.schemas.messages import MESSAGE_EDITED, Move, givers, owner
+from afterword.schemas.records import CE_TYPE, InvalidRecord, RecordHeaders, json_object, loads, read_event
 from afterword.streams.ingest.sources import KEYS, Expression, Source, context, items_of
 from afterword.streams.segmenter.processor import STAGE as SEGMENTER
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, all_episodes

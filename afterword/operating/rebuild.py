@@ -18,7 +18,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from afterword.operating.topics import read_with
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, decode_closed, decode_input
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka.clients import admin_client, broker_errors, client_options, require_topics
 from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of

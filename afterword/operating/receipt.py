@@ -26,11 +26,10 @@ from afterword.operating.person import (
     person_of,
 )
 from afterword.operating.topics import UNBOUNDED
-from afterword.schemas.base import Time, rfc3339
+from afterword.schemas.base import Time, conversation_of_episode, conversation_of_scope, rfc3339
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
-from afterword.schemas.headers import CE_TYPE, header
-from afterword.schemas.ids import conversation_of_episode, conversation_of_scope
+from afterword.schemas.records import CE_TYPE, header
 from afterword.streams.errors import AfterwordError, ConfigurationError, RowUnreadable, StateUnreadable
 from afterword.streams.ingest.sources import DEAD_LETTERS, load_sources
 from afterword.streams.kafka.clients import broker_errors

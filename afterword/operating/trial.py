@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from afterword.installed import running_version
 from afterword.operating.redo import today_of
 from afterword.schemas import Usage
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key
 from afterword.schemas.summaries import OK, Calls, total
 from afterword.streams.errors import (
     AfterwordError,

@@ -24,9 +24,7 @@ from afterword.reading.context import (
 from afterword.reading.profile import MOST_PROFILE_FACTS, PROFILE_TOKENS, Profile
 from afterword.reading.profile import profile as merged_profile
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import Model, Time, milliseconds, moment_at
-from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
-from afterword.streams import genai
+from afterword.schemas.base import Model, Time, conversation_of_scope, message_key, milliseconds, moment_at, scope_id
 from afterword.streams.errors import AfterwordError, OwnerMissing, StoreUnavailable
 from afterword.streams.settings import Settings, load_settings, zone_of
 from afterword.streams.stores.episodes import (
@@ -656,13 +654,15 @@ class Memory:
             min_score_ratio=min_score_ratio,
             time_zone=self._zone(time_zone),
         )
-        # imported here because it takes 70 ms, and only searches need it
+        # imported here because they take 70 ms, and only searches need them
         from opentelemetry.trace import NoOpTracer, Status, StatusCode
 
-        attributes = {genai.OPERATION: genai.SEARCH_MEMORY}
+        from afterword.streams.telemetry.tracing import GenAI
+
+        attributes = {GenAI.OPERATION: GenAI.SEARCH_MEMORY}
         # neither the text nor the stack of an exception is recorded, because they may hold contents
         with (self._tracer or NoOpTracer()).start_as_current_span(
-            genai.SEARCH_MEMORY, attributes=attributes, record_exception=False, set_status_on_exception=False
+            GenAI.SEARCH_MEMORY, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
             try:
                 self._loop.require()
@@ -671,7 +671,7 @@ class Memory:
                 span.set_attribute("error.type", error.error_type)
                 span.set_status(Status(StatusCode.ERROR))
                 raise
-            span.set_attribute(genai.RECORD_COUNT, len(hits))
+            span.set_attribute(GenAI.RECORD_COUNT, len(hits))
         return hits
 
     def _zone(self, time_zone: str | None) -> str:

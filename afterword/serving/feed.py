@@ -39,7 +39,7 @@ from afterword.schemas import (
     decode_closed,
 )
 from afterword.schemas.episodes import EPISODE_CLOSED
-from afterword.schemas.headers import FOR_ENDPOINT, EventOwner, header, owner_in
+from afterword.schemas.records import FOR_ENDPOINT, EventOwner, header, owner_in
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.problems import PositionInvalid
 from afterword.streams.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable

@@ -22,7 +22,7 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.base import Id, Model
-from afterword.schemas.headers import ProducerRecord, owner_header, to_record
+from afterword.schemas.records import ProducerRecord, owner_header, to_record
 from afterword.serving.principal import Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid
 from afterword.streams.errors import BrokerUnavailable

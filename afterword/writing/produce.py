@@ -13,9 +13,8 @@ from opentelemetry.trace import Tracer
 
 from afterword.schemas import ConversationFlush, InputEvent, InvalidRecord, decode_input
 from afterword.schemas.base import mended
-from afterword.schemas.decoding import json_object
-from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
+from afterword.schemas.records import ProducerRecord, json_object, to_record
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 from afterword.writing.producer import Producer

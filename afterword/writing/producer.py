@@ -20,7 +20,7 @@ from afterword.schemas import (
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.headers import CE_ID, SOURCE, ProducerRecord, header, to_record
+from afterword.schemas.records import CE_ID, SOURCE, ProducerRecord, header, to_record
 from afterword.streams.kafka.clients import (
     IdempotentProducer,
     broker_errors,

@@ -23,7 +23,7 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.dead_letters import ARCHIVE
-from afterword.schemas.headers import EventOwner, KafkaRecord, owner_in
+from afterword.schemas.records import EventOwner, KafkaRecord, owner_in
 from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError

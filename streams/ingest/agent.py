@@ -17,8 +17,7 @@ from aiokafka.errors import KafkaError
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.dead_letters import INGEST as STAGE
-from afterword.schemas.decoding import check_original
-from afterword.schemas.headers import KafkaRecord
+from afterword.schemas.records import KafkaRecord, check_original
 from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ConfigurationError

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from afterword.schemas import InvalidRecord
-from afterword.schemas.decoding import RecordHeaders, loads
+from afterword.schemas.records import RecordHeaders, loads
 
 MAGIC, PREFIX_BYTES = 0, 5
 MAX_SCHEMA_DEPTH = 64

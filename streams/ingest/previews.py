@@ -11,9 +11,8 @@ import orjson
 from aiokafka import ConsumerRecord
 
 from afterword.schemas import InvalidRecord
-from afterword.schemas.decoding import RecordHeaders
-from afterword.schemas.headers import ProducerRecord
 from afterword.schemas.messages import MESSAGE_DELETED, MESSAGE_EDITED
+from afterword.schemas.records import ProducerRecord, RecordHeaders
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.formats import MAGIC, unframed
 from afterword.streams.ingest.guessing import NOTHING, Guess, guess, items_in, key_format_of, toml_of

@@ -10,8 +10,7 @@ import httpx
 import orjson
 
 from afterword.schemas import InvalidRecord
-from afterword.schemas.decoding import RecordHeaders
-from afterword.schemas.headers import KafkaRecord
+from afterword.schemas.records import KafkaRecord, RecordHeaders
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.http import bounded
 from afterword.streams.ingest.formats import (

@@ -21,10 +21,17 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 from afterword.schemas import InputEvent, InvalidRecord, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import Model, rfc3339
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.schemas.decoding import MAX_INPUT_BYTES, loads, record_time, validate
 from afterword.schemas.foreign import UNENCODABLE, Unit, encoded, id_of, moment_of
-from afterword.schemas.headers import KafkaRecord, ProducerRecord, to_record
 from afterword.schemas.messages import EDITABLE, Role
+from afterword.schemas.records import (
+    MAX_INPUT_BYTES,
+    KafkaRecord,
+    ProducerRecord,
+    loads,
+    record_time,
+    to_record,
+    validate,
+)
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Section, Settings, variable
 from afterword_text.content import ROLES, ContentUnreadable, Kind, Piece, flatten_message, said

@@ -30,8 +30,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.schemas.decoding import json_object
-from afterword.schemas.headers import KafkaRecord
+from afterword.schemas.records import KafkaRecord, json_object
 from afterword.streams.errors import (
     AfterwordError,
     BrokerRefuses,

@@ -30,7 +30,7 @@ from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 
-from afterword.schemas.headers import Replacement
+from afterword.schemas.records import Replacement
 from afterword.streams.tasks import Turn
 
 HANDED_ON_BYTES = 16 * 2**20

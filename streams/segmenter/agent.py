@@ -12,7 +12,7 @@ from aiokafka.partitioner import murmur2
 from opentelemetry.trace import Tracer
 
 from afterword.schemas.dead_letters import UNFORESEEN
-from afterword.schemas.headers import KafkaRecord
+from afterword.schemas.records import KafkaRecord
 from afterword.streams.app import Worker, faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import require_topics

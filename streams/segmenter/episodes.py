@@ -25,11 +25,9 @@ from afterword.schemas import (
     Source,
     fingerprint,
 )
-from afterword.schemas.base import milliseconds, moment_at
-from afterword.schemas.decoding import record_time
+from afterword.schemas.base import episode_id, milliseconds, moment_at
 from afterword.schemas.episodes import ASSIGNED, CARRIED, metrics, turns, user_of
-from afterword.schemas.headers import Headers, KafkaRecord
-from afterword.schemas.ids import episode_id
+from afterword.schemas.records import Headers, KafkaRecord, record_time
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.state import Body, Scope, State, Totals, event_time, id_digest
 from afterword.streams.telemetry.tracing import context_of, links, traceparent

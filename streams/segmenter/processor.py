@@ -23,11 +23,10 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.schemas.base import moment_at
+from afterword.schemas.base import escape, event_id, moment_at, user_digest
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
-from afterword.schemas.headers import KafkaRecord, cloud_event, owner_header, owner_in
-from afterword.schemas.ids import escape, event_id, user_digest
 from afterword.schemas.messages import givers, moved, owner
+from afterword.schemas.records import KafkaRecord, cloud_event, owner_header, owner_in
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.conversation import Amend, Amended, Conversation, ScopeLog

@@ -12,7 +12,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from afterword.schemas import CloseReason, MessageCreated
-from afterword.schemas.ids import user_digest
+from afterword.schemas.base import user_digest
 from afterword.schemas.messages import Move
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from faust_eos.database import IdleSince

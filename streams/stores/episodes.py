@@ -9,8 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 from pydantic import ConfigDict, TypeAdapter
 
 from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, SummaryCreated, SummaryDeleted
-from afterword.schemas.base import Model, Time
-from afterword.schemas.ids import episode_id, row_id, scope_id
+from afterword.schemas.base import Model, Time, episode_id, row_id, scope_id
 from afterword.schemas.messages import Role
 from afterword.schemas.summaries import Calls, RevisionReason
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
-from afterword.schemas.ids import message_key, unescape, user_digest
+from afterword.schemas.base import message_key, unescape, user_digest
 from afterword.schemas.messages import MessageFields, Move, Role, moved, owner
 from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.stores.episodes import id_prefix

@@ -20,7 +20,7 @@ from pymongo import ReplaceOne, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
 from afterword.schemas import Fact, MessageCreated
-from afterword.schemas.ids import scope_id
+from afterword.schemas.base import scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.bookkeeping import RecordKind, Records

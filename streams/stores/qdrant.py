@@ -23,13 +23,21 @@ from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from afterword.schemas.ids import point_id
+from afterword.schemas.base import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
-from afterword.streams.stores.batches import Batches
+from afterword.streams.stores.bookkeeping import Batches
 from afterword.streams.stores.episodes import StoredEpisode, in_parts, parts
-from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
-from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
+from afterword.streams.stores.index import (
+    DEPTH,
+    LAST_END,
+    Candidate,
+    Dense,
+    Query,
+    SearchText,
+    packed_texts,
+    packed_words,
+)
 from afterword.streams.tls import verifying_context
 from afterword_text.language import STEMMER
 from afterword_text.search_words import hashed, query_words

@@ -21,12 +21,10 @@ import apsw
 import orjson
 
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import EPOCH, milliseconds, moment_at
-from afterword.schemas.ids import scope_id
+from afterword.schemas.base import EPOCH, milliseconds, moment_at, scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
-from afterword.streams.stores.batches import Batches
-from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, RecordKind, Records
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Batches, RecordKind, Records
 from afterword.streams.stores.episodes import (
     EPISODES,
     Conditions,

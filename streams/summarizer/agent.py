@@ -19,10 +19,10 @@ from afterword.schemas import (
     SummaryDeleted,
     decode_closed,
 )
+from afterword.schemas.base import event_id, scope_id
 from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.episodes import EPISODE_REDO
-from afterword.schemas.headers import DELETION, Headers, KafkaRecord, cloud_event, owner_header
-from afterword.schemas.ids import event_id, scope_id
+from afterword.schemas.records import DELETION, Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters

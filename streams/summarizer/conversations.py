@@ -13,7 +13,7 @@ from afterword.schemas import (
     SummaryCreated,
     SummaryDeleted,
 )
-from afterword.schemas.ids import episode_id, scope_id
+from afterword.schemas.base import episode_id, scope_id
 from afterword.streams.stores.episodes import (
     Cause,
     Conversation,

@@ -19,7 +19,6 @@ from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import Usage
 from afterword.schemas.summaries import OK, Calls
-from afterword.streams import genai
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -33,7 +32,7 @@ from afterword.streams.settings import Llm
 from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import open_span
+from afterword.streams.telemetry.tracing import GenAI, open_span
 from afterword_text.answer import AnswerUnusable, without_thinking
 from afterword_text.content import (
     ASKED,
@@ -362,10 +361,10 @@ class LlmClient:
 
     async def _answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
         model, error_type, began = request.model or self.llm.model, "", time.monotonic()
-        attributes = {genai.OPERATION: genai.CHAT, genai.PROVIDER: self.llm.provider}
+        attributes = {GenAI.OPERATION: GenAI.CHAT, GenAI.PROVIDER: self.llm.provider}
         if model:
-            attributes[genai.REQUEST_MODEL] = model
-        with open_span(self._tracer, f"{genai.CHAT} {model or ''}".rstrip(), SpanKind.CLIENT, attributes) as span:
+            attributes[GenAI.REQUEST_MODEL] = model
+        with open_span(self._tracer, f"{GenAI.CHAT} {model or ''}".rstrip(), SpanKind.CLIENT, attributes) as span:
             try:
                 async with asyncio.timeout(asking.deadline.left):
                     reply = await self._chat(request)
@@ -377,16 +376,16 @@ class LlmClient:
                 raise failed from None
             finally:
                 took = time.monotonic() - began
-                self.metrics.llm_seconds.labels(genai.CHAT, self.llm.provider, model or "", error_type).observe(took)
+                self.metrics.llm_seconds.labels(GenAI.CHAT, self.llm.provider, model or "", error_type).observe(took)
             usage = reply.usage
             self.metrics.llm_requests.labels(reply.outcome).inc()
             for kind in ("prompt", "completion", "cached"):
                 self.metrics.llm_tokens.labels(kind).inc(getattr(usage, f"{kind}_tokens"))
             span.set_attributes(
                 {
-                    genai.INPUT_TOKENS: usage.prompt_tokens,
-                    genai.OUTPUT_TOKENS: usage.completion_tokens,
-                    genai.CACHED_TOKENS: usage.cached_tokens,
+                    GenAI.INPUT_TOKENS: usage.prompt_tokens,
+                    GenAI.OUTPUT_TOKENS: usage.completion_tokens,
+                    GenAI.CACHED_TOKENS: usage.cached_tokens,
                     "afterword.outcome": reply.outcome,
                 }
             )

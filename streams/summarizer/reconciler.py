@@ -41,9 +41,8 @@ from afterword.schemas import (
     SummaryDeleted,
     Usage,
 )
-from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.base import event_id, message_key, utc_milliseconds
 from afterword.schemas.episodes import ASSIGNED, CARRIED, EpisodeFields, metrics, turns, user_of
-from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE, Calls, add_up
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Retention, Retry

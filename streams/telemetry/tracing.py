@@ -1,6 +1,6 @@
 """Traces, which are off unless an OTLP endpoint is set. No tracer is global, and no span has contents.
 
-Attributes are named as in OpenTelemetry's semantic conventions 1.45.0 (messaging, error) and those of `streams.genai`.
+Attributes are named as in OpenTelemetry's semantic conventions 1.45.0 (messaging, error) and those of `GenAI`.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -26,9 +26,31 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from afterword.schemas.headers import Headers, KafkaRecord, header
-from afterword.streams import genai
+from afterword.schemas.records import Headers, KafkaRecord, header
 from afterword.streams.errors import ConfigurationError
+
+MemoryChange = Literal["create_memory", "update_memory", "delete_memory"]
+
+
+class GenAI:
+    """Names of OpenTelemetry's GenAI semantic conventions 0.1.0, which are otherwise only in `telemetry/metrics.toml`.
+
+    They moved to a repository of their own, open-telemetry/semantic-conventions-genai, which depends on the general
+    conventions 1.45.0.
+    """
+
+    SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
+    OPERATION = "gen_ai.operation.name"
+    PROVIDER = "gen_ai.provider.name"
+    REQUEST_MODEL = "gen_ai.request.model"
+    INPUT_TOKENS = "gen_ai.usage.input_tokens"
+    CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+    OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+    RECORD_ID = "gen_ai.memory.record.id"
+    RECORD_COUNT = "gen_ai.memory.record.count"
+    CHAT = "chat"
+    SEARCH_MEMORY = "search_memory"
+
 
 TRACEPARENT = "traceparent"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -71,7 +93,7 @@ async def tracer_from(
     provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     try:
-        yield provider.get_tracer("afterword", schema_url=genai.SCHEMA_URL)
+        yield provider.get_tracer("afterword", schema_url=GenAI.SCHEMA_URL)
     finally:
         # An unavailable collector must not delay the end of the process. A daemon thread, because the event loop waits
         # for its own threads

@@ -12,7 +12,7 @@ import structlog
 from afterword.consumers.subscriber import decode_revision
 from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS
-from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
+from afterword.schemas.records import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from afterword.schemas import ConversationUpdated
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key
 from afterword.streams.errors import StoreUnavailable
 from distributions.engine.tests.simulation.network import Call
 from distributions.engine.tests.simulation.process import AGENT

@@ -34,7 +34,7 @@ from afterword.schemas import (
     fingerprint,
 )
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeMessage
-from afterword.schemas.headers import CE_TYPE
+from afterword.schemas.records import CE_TYPE
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.lanes import Lanes
 from afterword.streams.settings import Kafka, Retry

@@ -14,8 +14,8 @@ from afterword.reading.context import ANYONE
 from afterword.reading.memory import MAX_TOKENS, MOST_PAGE_SIZE, ConversationDetails
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
-from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.messages import MESSAGE_CREATED
+from afterword.schemas.records import CE_TYPE, header
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, refreshing_page, see_other, word_finder
 from afterword.serving.page.visitor import (
     ReadingVisitor,

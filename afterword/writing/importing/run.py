@@ -13,7 +13,7 @@ from itertools import islice
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import ConversationFlush, MessageCreated
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from afterword.schemas import Usage
-from afterword.schemas.ids import episode_id, scope_id
+from afterword.schemas.base import episode_id, scope_id
 from afterword.schemas.summaries import Calls
 from afterword.streams.stores.episodes import (
     Cause,

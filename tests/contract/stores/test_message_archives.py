@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageDeleted, MessageEdited
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key
 from afterword.streams.stores.messages import (
     ArchiveChange,
     ArchivedMessage,

@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError
 from afterword.schemas import EpisodeRedo, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import EPISODE_REDO
-from afterword.schemas.headers import cloud_event
+from afterword.schemas.records import cloud_event
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from tests.openai_server import MODEL, success

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import zstandard
 
-from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, REPLACED, RESERVED_PREFIX, STRUCTURED_JSON
+from afterword.schemas.records import CE_TYPE, CONTENT_TYPE, REPLACED, RESERVED_PREFIX, STRUCTURED_JSON
 from tests.hostile import IDS
 from tests.nasty_texts import RUNS, mixed, run
 from tests.raw_batches import COMPRESSORS, packed, record

@@ -17,7 +17,7 @@ from afterword import samples
 from afterword.operating import audit
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import EpisodeClosed, MessageCreated, SummaryCreated, decode_input
-from afterword.schemas.headers import cloud_event
+from afterword.schemas.records import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import Position, open_log

@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 
 from afterword.operating.topics import ensure_topics
 from afterword.reading.context import Owner
-from afterword.schemas.headers import owner_header
+from afterword.schemas.records import owner_header
 from afterword.serving import feed as module
 from afterword.serving.feed import RECORDS_PER_TURN, Feed, StreamFilter, offsets_of
 from afterword.streams.kafka.clients import running_producer

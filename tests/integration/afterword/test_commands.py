@@ -16,7 +16,7 @@ from afterword import samples
 from afterword.consumers.subscriber import watching
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import SummaryCreated, decode_input
-from afterword.schemas.headers import cloud_event
+from afterword.schemas.records import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import open_log

@@ -8,7 +8,7 @@ import pytest
 
 from afterword.operating.copying import copy_stores
 from afterword.schemas import ConversationAssigned, MessageDeleted, MessageEdited
-from afterword.schemas.ids import episode_id, scope_id
+from afterword.schemas.base import episode_id, scope_id
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Mongo, Settings, Sqlite
 from afterword.streams.stores.bookkeeping import ApiKey

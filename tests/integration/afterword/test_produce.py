@@ -12,7 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from afterword import samples
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
-from afterword.schemas.headers import CE_ID, CE_TYPE, header
+from afterword.schemas.records import CE_ID, CE_TYPE, header
 from afterword.streams.errors import RequestRefused
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.kafka.log_reader import open_log

@@ -10,7 +10,7 @@ from aiokafka.admin import NewPartitions
 
 from afterword.operating.rebuild import MessagesGrown, SegmenterCameBack, owned, rebuild_state, resume_points
 from afterword.operating.topics import ensure_topics
-from afterword.schemas.ids import episode_id
+from afterword.schemas.base import episode_id
 from afterword.streams.kafka.clients import admin_client, client_options
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, Scope

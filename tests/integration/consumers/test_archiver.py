@@ -18,9 +18,9 @@ from afterword.embedded.claims import free_ports
 from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated
-from afterword.schemas.headers import CE_TYPE
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
+from afterword.schemas.records import CE_TYPE
 from afterword.streams.archiver.agent import archiver_app
 from afterword.streams.errors import StateUnreadable, StoreUnavailable
 from afterword.streams.kafka.log_reader import open_log

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from afterword.schemas.headers import REPLACED
+from afterword.schemas.records import REPLACED
 from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.settings import Settings
 from tests import raw_batches

@@ -17,7 +17,7 @@ from afterword.schemas import (
     SummaryCreated,
     decode_input,
 )
-from afterword.schemas.headers import CE_ID, CE_TYPE
+from afterword.schemas.records import CE_ID, CE_TYPE
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka.clients import admin_client, running_consumer
 from afterword.streams.kafka.log_reader import open_log

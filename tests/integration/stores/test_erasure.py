@@ -10,7 +10,7 @@ import pytest_asyncio
 from pymongo import MongoClient
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
-from afterword.schemas.ids import episode_id
+from afterword.schemas.base import episode_id
 from afterword.streams.errors import StoreRefuses
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from afterword.schemas.ids import point_id
+from afterword.schemas.base import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses
 from afterword.streams.settings import EmbedderSettings, Qdrant
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, open_index

@@ -14,7 +14,7 @@ from aiohttp import web
 from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.schemas.headers import cloud_event
+from afterword.schemas.records import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
 from afterword.schemas import ConversationAssigned
-from afterword.schemas.headers import owner_header
+from afterword.schemas.records import owner_header
 from afterword.streams.archiver.agent import MAX_WRITE_BYTES, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.steps import StepRunner

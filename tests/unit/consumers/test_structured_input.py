@@ -3,7 +3,7 @@
 import pytest
 
 from afterword.schemas import InvalidRecord, decode_input
-from afterword.schemas.headers import CONTENT_TYPE, STRUCTURED_JSON
+from afterword.schemas.records import CONTENT_TYPE, STRUCTURED_JSON
 
 
 def test_nesting_that_cannot_be_rewritten_is_refused():

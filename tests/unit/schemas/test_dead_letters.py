@@ -16,7 +16,7 @@ from afterword.schemas.dead_letters import (
     dead_letter,
     read_dead_letter,
 )
-from afterword.schemas.headers import REPLACED, Headers, Replacement
+from afterword.schemas.records import REPLACED, Headers, Replacement
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

@@ -20,8 +20,7 @@ from afterword.schemas import (
     decode_input,
     fingerprint,
 )
-from afterword.schemas.decoding import MAX_INPUT_BYTES
-from afterword.schemas.headers import REPLACED, Replacement, cloud_event
+from afterword.schemas.records import MAX_INPUT_BYTES, REPLACED, Replacement, cloud_event
 
 MESSAGE = {"id": "m1", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "hello"}
 KEY = b"c1"

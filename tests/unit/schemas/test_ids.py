@@ -5,7 +5,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas.ids import conversation_of_scope, episode_id, event_id, message_key, point_id, row_id, scope_id
+from afterword.schemas.base import conversation_of_scope, episode_id, event_id, message_key, point_id, row_id, scope_id
 
 names = st.text(alphabet="ab%:/2F3A5", min_size=1, max_size=6) | st.text(min_size=1, max_size=8)
 ordinals = st.integers(1, 30)

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from afterword.schemas import ConversationFlush, InputEvent, MessageCreated, MessageDeleted, MessageEdited
-from afterword.schemas.headers import to_record
 from afterword.schemas.messages import replaced_answers
+from afterword.schemas.records import to_record
 from tests.samples import NOON, a_message
 
 

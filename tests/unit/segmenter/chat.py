@@ -11,7 +11,7 @@ import orjson
 
 from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.schemas.base import EPOCH, MILLISECOND, rfc3339
-from afterword.schemas.headers import owner_header
+from afterword.schemas.records import owner_header
 from afterword.streams.segmenter.processor import UNLIMITED, ByteBudget, Outcome, Segmenter
 from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of

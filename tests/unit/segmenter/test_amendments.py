@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterword.schemas.headers import CE_ID, CE_TYPE, header
+from afterword.schemas.records import CE_ID, CE_TYPE, header
 from afterword.streams.segmenter.agent import PIECE
 from afterword.streams.segmenter.state import Scope, body_key, prefix
 from tests.unit.segmenter.chat import (

@@ -3,7 +3,7 @@
 import pytest
 
 from afterword.schemas import ConversationAssigned
-from afterword.schemas.ids import user_digest
+from afterword.schemas.base import user_digest
 from afterword.schemas.messages import MOST_MOVES, givers
 from afterword.streams.stores.messages import PresentUsers
 

@@ -13,7 +13,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas.headers import Replacement, replacement_in
+from afterword.schemas.records import Replacement, replacement_in
 from afterword.streams.kafka.fetching import HANDED_ON_BYTES, KEPT_BYTES, RECORD_BYTES, GuardedRecords, next_records
 from afterword.streams.tasks import TURN_SECONDS
 from tests.raw_batches import CODECS, COMPRESSORS, batch, packed, record

@@ -21,7 +21,7 @@ from afterword.schemas import (
     SummaryDeleted,
     fingerprint,
 )
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.stores.episodes import MOST_REVISIONS, find_conversation
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, key_of

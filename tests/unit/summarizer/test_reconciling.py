@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated
-from afterword.schemas.ids import message_key
+from afterword.schemas.base import message_key
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import Episode, RollingRow

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
-from afterword.schemas.ids import episode_id
+from afterword.schemas.base import episode_id
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.conversations import History
 from afterword.streams.summarizer.providers import ExtractiveProvider

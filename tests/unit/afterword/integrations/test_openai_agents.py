@@ -22,7 +22,7 @@ from afterword.integrations.openai_agents import (
 )
 from afterword.reading.memory import NOTHING_KNOWN
 from afterword.schemas import MessageCreated
-from afterword.schemas.decoding import decode_input
+from afterword.schemas.records import decode_input
 from afterword.streams.errors import BrokerUnavailable, OtherLoop
 from afterword.streams.stores.messages import ArchivedMessage
 from tests.samples import a_fact, a_message, a_stored_episode

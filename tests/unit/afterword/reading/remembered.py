@@ -8,7 +8,7 @@ from typing import Any
 from afterword.reading.context import Context
 from afterword.reading.memory import Memory
 from afterword.schemas import EpisodeMessage, MessageCreated
-from afterword.schemas.ids import episode_id, scope_id
+from afterword.schemas.base import episode_id, scope_id
 from afterword.streams.stores.index import searchable
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageText, Selection
 from afterword.streams.summarizer.conversations import Conversations, Scope, counted_in

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from afterword.operating.eraser import ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.schemas.headers import ProducerRecord
+from afterword.schemas.records import ProducerRecord
 from afterword.serving.feed import Feed
 from afterword.serving.outbox import Begun
 from afterword.serving.principal import Authenticator, Nobody, Rates

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 from afterword.reading.context import Owner
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
-from afterword.schemas.headers import owner_header, owner_in
+from afterword.schemas.records import owner_header, owner_in
 from afterword.serving import events, feed
 from afterword.serving.events import CHECK_SECONDS, LATE_SECONDS, STREAMS_PER_KEY, event_stream
 from afterword.serving.feed import (

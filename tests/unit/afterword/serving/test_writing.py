@@ -19,7 +19,7 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.schemas.headers import owner_in
+from afterword.schemas.records import owner_in
 from afterword.serving.outbox import Pace
 from afterword.serving.principal import SCOPES
 from afterword.serving.writing import MOST_MESSAGES

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from afterword import samples
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
-from afterword.schemas.headers import ProducerRecord
+from afterword.schemas.records import ProducerRecord
 from afterword.writing import produce
 from afterword.writing.produce import InvalidLine, LinesInvalid, check_lines, is_regular, parse_numbered, read_lines
 

@@ -17,8 +17,8 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from afterword.consumers.subscriber import SummarySubscriber
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
-from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.schemas.messages import MessageChanges
+from afterword.schemas.records import ProducerRecord, to_record
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings

@@ -4,7 +4,7 @@ import json
 from typing import Any, NamedTuple
 
 from afterword.schemas import InputEvent, decode_input
-from afterword.schemas.headers import ProducerRecord
+from afterword.schemas.records import ProducerRecord
 from afterword.streams.ingest.sources import Source, map_items, parse_sources
 
 FIELDS = """

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord, MessageCreated, decode_input
-from afterword.schemas.headers import header
+from afterword.schemas.records import header
 from afterword.streams.ingest.sources import Fields, Source, map_items
 from tests.unit.segmenter.chat import Chat, Sent, flush
 from tests.unit.streams.ingest.records import FIELDS, VALUE, Foreign, data_of, events, map_record, source

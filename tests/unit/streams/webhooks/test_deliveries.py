@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas.headers import CE_TYPE, FOR_ENDPOINT
+from afterword.schemas.records import CE_TYPE, FOR_ENDPOINT
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.lanes import Lanes
 from afterword.streams.stores.episodes import Episode, Lookup

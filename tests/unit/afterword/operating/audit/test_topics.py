@@ -6,7 +6,7 @@ from afterword.operating.evidence import TopicReader, open_evidence
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.dead_letters import ARCHIVE, dead_letter
 from afterword.schemas.episodes import EPISODE_REDO
-from afterword.schemas.headers import Headers, cloud_event
+from afterword.schemas.records import Headers, cloud_event
 from afterword.streams.settings import load_settings
 from tests.samples import NOON
 

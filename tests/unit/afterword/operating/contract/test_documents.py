@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 
 from afterword.operating.contract import EVENTS, EXAMPLES, document, documents, event_schemas, example
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_input, fingerprint
-from afterword.schemas.headers import CE_TYPE, OWNER
 from afterword.schemas.messages import INPUT_TYPES
+from afterword.schemas.records import CE_TYPE, OWNER
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry.tracing import TRACEPARENT
 from tests.samples import a_closed_episode, a_message, a_summary

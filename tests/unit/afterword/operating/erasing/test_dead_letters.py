@@ -11,6 +11,7 @@ import pytest
 from afterword.operating.dlq import DeadLetterCounts, Matching
 from afterword.operating.person import Person, TheirDeadLetters, holds, person_of
 from afterword.schemas import ConversationAssigned
+from afterword.schemas.base import user_digest
 from afterword.schemas.dead_letters import (
     DEAD_LETTER_PREFIX,
     INGEST,
@@ -20,9 +21,8 @@ from afterword.schemas.dead_letters import (
     Origin,
     read_dead_letter,
 )
-from afterword.schemas.headers import CE_TYPE
-from afterword.schemas.ids import user_digest
 from afterword.schemas.messages import MESSAGE_EDITED, Move
+from afterword.schemas.records import CE_TYPE
 from afterword.streams.stores.messages import ArchiveChange
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
