@@ -156,11 +156,22 @@ class Sample:
             kind = kinds.get(f"{place.rpartition('.')[0]}.type", {})
             last = name_words(str(*kind.values()))[-1:] if len(kind) == 1 else ()
             found[place] = Column(place, words[place], given, last)
+        self._join_renewed(found)
         lists = {place: list(filter(_are_objects, one.values.values())) for place, one in found.items()}
         self.lists = {place for place, values in lists.items() if any(map(_are_messages, values))}
         """The paths of lists of messages."""
         longer = tuple(f"{place}[0]" for place, values in lists.items() if any(len(one) > 1 for one in values))
         self.columns = {place: one for place, one in found.items() if not place.startswith(longer)}
+
+    def _join_renewed(self, columns: dict[str, Column]) -> None:
+        """Let each text like `new_body` stand in the place of the `body` of the same record."""
+        plain = {_bare(one.path): one for one in columns.values() if self._as_content(one) > 0}
+        for new in [one for one in columns.values() if self._as_content(one) > 0 and not _unit_of(one)]:
+            old = plain.get(_bare(new.path, "new", "updated"))
+            if old is not None and old is not new:
+                path = f"({new.path} || {old.path})"
+                columns[path] = Column(path, old.parts, old.values | columns.pop(new.path).values, old.kind)
+                columns.pop(old.path, None)
 
     def content(self, under: str = "") -> tuple[float, Column | None]:
         """Return the column of what was said, after its score."""
@@ -339,7 +350,7 @@ class _Guesser:
         ]
         """The columns that say what a record is."""
         self.private = self._private()
-        hidden = Expression(self.private or NOTHING)
+        hidden = Expression(" || ".join(self.private) or NOTHING)
         said = [at for at in sample.rows if content is None or at in content.values]
         self.messages = [at for at in said if not hidden.find(sample.records[at])]
         self.columns = []
@@ -419,7 +430,7 @@ class _Guesser:
         source = {
             "key_format": self.key_format if self.key_format != "text" else None,
             "foreach": self.foreach,
-            "skip": " || ".join(filter(None, (self._other_kinds(deletions), self.private))),
+            "skip": " || ".join(filter(None, (self._other_kinds(deletions), *self.private))),
             "unavailable": placeholders and placeholders[0],
             "map": fields,
             "edits": edits and identifier and {"when": edits, "creates": True},
@@ -610,8 +621,8 @@ class _Guesser:
         self.notes["sent_at"] = "not found: this is the time of the change, not that of the message"
         return {"path": self.envelope["changed_ms"].format(self.base), "unit": "ms"}
 
-    def _private(self) -> str:
-        """Return an expression for what the user never saw: notes among the people who serve them."""
+    def _private(self) -> list[str]:
+        """Return expressions for what the user never saw: notes among the people who serve them."""
         found: list[str] = []
         for column in self.everything:
             for is_shown, group in enumerate(("private", "shown")):
@@ -625,7 +636,7 @@ class _Guesser:
                 hidden.append("hidden_messages")
             if hidden and column.distinct <= FEW:
                 found += [column.equals(text) for text in column.texts if _any(_words(text), *hidden)]
-        return " || ".join(found)
+        return found
 
     def _is_mixed_in_talks(self, column: Column) -> bool:
         """Return whether a column differs within conversations, or within those of a key if none is named."""
@@ -667,26 +678,46 @@ class _Guesser:
         found = []
         for column in columns:
             others = {word for word in column.flagged if not _any([word], group)}
-            if others == column.flagged or not others <= {*WORDS["moments"], "message", "flag"} or ".__" in column.path:
+            is_named = others != column.flagged and others <= {*WORDS["moments"], "message", "flag"}
+            if not is_named or ".__" in column.path or _is_of_other(column):
                 continue
             is_number = any(type(one) is int for one in column.values.values())
             moment = f"{column.path} > `0`" if is_number else column.path
             is_truthy = _any(others, "moments") or "by" in column.last
-            found.append(moment if is_truthy else column.equals(*column.truth[:1]))
+            found.append(moment if is_truthy else column.equals(*column.truth[:1] if group != "live" else column.truth[1:]))
         return found
 
     def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
         found = [path for path, (_, group) in self.sample.twins.items() if group == "deleted"]
         found += self._flags(self.everything, "deleted")
+        rows = [*self._flags(self.everything, "retired"), *self._flags(self.everything, "live")]
+        found += [flag for flag in filter(None, rows) if self._hides(flag, identifier, self.envelope is not None)]
+        found += [flag for flag in self.private if flag not in found and self._hides(flag, identifier)]
+        self.private = [flag for flag in self.private if flag not in found]
         wanted = [self.sample.columns[one.path] for one in (identifier, conversation) if one]
         for column in self.kinds:
             gone = [value for value in column.texts if _says(column, value, "deleted")]
+            gone += [
+                value
+                for value in column.texts
+                if _any(_words(value), "retired")
+                and not _is_of_other(column)
+                and self._hides(column.equals(value), identifier, self.envelope is not None)
+            ]
             places = [at for at, value in column.values.items() if value in gone]
             if gone and all(self._is_in(one, places) for one in wanted):
                 found.append(column.equals(*gone))
             elif gone:
                 self.notes[""] = f"deletions name no message and are not mapped: {column.equals(*gone)}"
         return found
+
+    def _hides(self, flag: str, identifier: Column, is_of_row: bool = False) -> bool:
+        """Return whether a flag hides a message that was seen before: its id has a record without the flag, too."""
+        is_set = Expression(flag)
+        ids = {True: set[str](), False: set[str]()}
+        for at, value in self.sample.columns[identifier.path].values.items():
+            ids[bool(is_set.find(self.sample.records[at]))].add(repr(value))
+        return bool(ids[False]) and (is_of_row or not ids[True].isdisjoint(ids[False]))
 
     def _is_in(self, column: Column, places: Sequence[int]) -> bool:
         """Return whether deletions have an id, or say what it was in a column of the same name."""
@@ -741,10 +772,13 @@ def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
 def _is_former(old: Column, column: Column) -> bool:
     """Return whether an old value has the name of another one but for the words that say so."""
 
-    def bare(path: str) -> list[list[str]]:
-        return [[word for word in _words(step) if not _any([word], "new", "old")] for step in path.split(".")]
+    return old.has("old") and _bare(old.path, "new", "old") == _bare(column.path, "new", "old")
 
-    return old.has("old") and bare(old.path) == bare(column.path)
+
+def _bare(path: str, *groups: str) -> tuple[tuple[str, ...], ...]:
+    """Return the words of a path without those of these groups."""
+    steps = (tuple(word for word in _words(step) if not _any([word], *groups)) for step in path.split("."))
+    return tuple(filter(None, steps))
 
 
 def _is_each(column: Column, conversation: Column) -> bool:
@@ -815,6 +849,12 @@ def _says(column: Column, value: str, group: str) -> bool:
         return True
     is_of_other = any(word != "chat" and _any([word], "conversations", "users", "places") for word in said)
     return _any(said, group) and not is_of_other
+
+
+def _is_of_other(column: Column) -> bool:
+    """Return whether a field says something of the conversation or a person, and not of the message."""
+    words = [word for part in column.parts[-2:] for word in part]
+    return _any(words, "conversations", "places", *PEOPLE) and not _any(words, "messages", "events")
 
 
 def _unit_of(column: Column) -> Unit | None:
