@@ -684,7 +684,8 @@ class _Guesser:
             is_number = any(type(one) is int for one in column.values.values())
             moment = f"{column.path} > `0`" if is_number else column.path
             is_truthy = _any(others, "moments") or "by" in column.last
-            found.append(moment if is_truthy else column.equals(*column.truth[:1] if group != "live" else column.truth[1:]))
+            said = column.truth[1:] if group == "live" else column.truth[:1]
+            found.append(moment if is_truthy else column.equals(*said))
         return found
 
     def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
