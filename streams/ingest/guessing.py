@@ -170,7 +170,7 @@ class Sample:
             old = plain.get(_bare(new.path, "new", "updated"))
             if old is not None and old is not new:
                 path = f"({new.path} || {old.path})"
-                columns[path] = Column(path, old.parts, old.values | columns.pop(new.path).values, old.kind)
+                columns[path] = Column(path, old.parts, {**old.values, **columns.pop(new.path).values}, old.kind)
                 columns.pop(old.path, None)
 
     def content(self, under: str = "") -> tuple[float, Column | None]:
