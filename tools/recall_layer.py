@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.stores.index import VECTOR_CHARACTERS, unit
+from afterword.streams.stores.index import VECTOR_CHARACTERS
+from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer import embedders
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
 

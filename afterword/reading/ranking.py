@@ -12,17 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.stores.index import (
-    ANSWER_END,
-    LAST_END,
-    WORD,
-    Candidate,
-    Noise,
-    QueryVector,
-    RankingScores,
-    cosines,
-    packed_words,
-)
+from afterword.streams.stores.index import Candidate, Noise, QueryVector, RankingScores
+from afterword.streams.stores.packing import ANSWER_END, LAST_END, WORD, cosines, packed_words
 from afterword_text.search_words import Word, hashed
 
 WINDOW = 3

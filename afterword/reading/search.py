@@ -26,21 +26,9 @@ from afterword.schemas.messages import replaced_answers
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, meets, scope_of
-from afterword.streams.stores.index import (
-    Candidate,
-    Dense,
-    Embed,
-    Match,
-    Query,
-    QueryVector,
-    Recalled,
-    SearchText,
-    pack_vectors,
-    pack_words,
-    packed_words,
-    unit,
-)
+from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, QueryVector, Recalled, SearchText
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
+from afterword.streams.stores.packing import pack_vectors, pack_words, packed_words, unit
 from afterword.streams.tasks import gather_or_cancel
 from afterword_text.corrections import asks_for_value, changes
 from afterword_text.language import normalized, plausible, words

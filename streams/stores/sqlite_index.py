@@ -22,17 +22,8 @@ from numpy.typing import NDArray
 from afterword.schemas.base import milliseconds, moment_at
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.episodes import StoredEpisode, parts
-from afterword.streams.stores.index import (
-    COORDINATE,
-    DEPTH,
-    LAST_END,
-    Candidate,
-    Dense,
-    Query,
-    SearchText,
-    packed_texts,
-    packed_words,
-)
+from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
+from afterword.streams.stores.packing import COORDINATE, LAST_END, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows, stored
 from afterword.streams.tasks import apart
 from afterword_text.language import STEMMER

@@ -25,7 +25,8 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.settings import LOCAL_EMBEDDER, EmbedderSettings, Redaction, variable
-from afterword.streams.stores.index import VECTOR_CHARACTERS, Noise, QueryVector, SearchText, unit
+from afterword.streams.stores.index import VECTOR_CHARACTERS, Noise, QueryVector, SearchText
+from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer.retrying import ServerState, retrying
 
 if TYPE_CHECKING:

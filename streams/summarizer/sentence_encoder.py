@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sentencepiece import SentencePieceProcessor
 
 from afterword.streams.private import cache_directory, private_directory
-from afterword.streams.stores.index import unit
+from afterword.streams.stores.packing import unit
 
 WINDOWS = {2: 0, 3: 1, 5: 2}
 """How many of a window's tokens stand before its own, by the window's size."""

@@ -21,7 +21,8 @@ from afterword.schemas.records import InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
 from afterword.streams.http import retry_after_seconds
 from afterword.streams.settings import Llm, Redaction
-from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, SearchText, pack_words
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, SearchText
+from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import query_vector
 from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.long_input import plan_of

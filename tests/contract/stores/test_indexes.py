@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, SearchText, cosines, packed_texts
+from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, SearchText
+from afterword.streams.stores.packing import cosines, packed_texts
 from tests.indexing import episode_of, put
 from tests.samples import NOON, a_summary
 

@@ -12,7 +12,8 @@ from qdrant_client.models import SparseVector
 
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Qdrant
-from afterword.streams.stores.index import SearchText, pack_words
+from afterword.streams.stores.index import SearchText
+from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import AVERAGE_LENGTH, document_vector, query_vector, rest_address
 
 URLS = (

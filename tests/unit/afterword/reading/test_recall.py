@@ -24,9 +24,9 @@ from afterword.streams.stores.index import (
     QueryVector,
     Recalled,
     SearchText,
-    pack_words,
 )
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
+from afterword.streams.stores.packing import pack_words
 from afterword_text.tokens import count_tokens
 from tests.doubles.stores import MemoryMessages
 from tests.samples import NOON
