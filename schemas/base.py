@@ -7,11 +7,12 @@ import ast
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from hashlib import blake2b
 from inspect import cleandoc, getsource
 from itertools import pairwise
 from textwrap import dedent
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID, uuid5
 
 from pydantic import (
@@ -231,3 +232,26 @@ def row_id(conversation_id: str, row: int) -> str:
 def point_id(episode: str) -> str:
     """Return an episode's id in Qdrant, the UUIDv5 of its `episode_id`."""
     return str(uuid5(POINT_NAMESPACE, episode))
+
+
+class Anyone(Enum):
+    """A marker for "do not compare owners".
+
+    It is not None, because a caller that lacks a user might pass that by mistake.
+    """
+
+    ANYONE = "anyone"
+
+
+ANYONE = Anyone.ANYONE
+
+
+class Owner(NamedTuple):
+    """The required owner of a conversation. A tenant of None requires a conversation without a tenant."""
+
+    user_id: str | Anyone = ANYONE
+    tenant_id: str | Anyone | None = ANYONE
+
+    def has(self, user_id: str, tenant_id: str | None) -> bool:
+        """Return whether a conversation of this user and tenant belongs to the owner."""
+        return self.user_id in (ANYONE, user_id) and self.tenant_id in (ANYONE, tenant_id)

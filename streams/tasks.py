@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
@@ -95,6 +95,11 @@ async def paced(items: Iterable[T]) -> AsyncGenerator[T, None]:
         if number:
             await work.rest()
         yield item
+
+
+def in_parts(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+    """Yield the items, at most this many at a time."""
+    return (items[start : start + most] for start in range(0, len(items), most))
 
 
 class Waiter(NamedTuple):

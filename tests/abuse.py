@@ -26,7 +26,7 @@ import orjson
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
 from afterword.schemas.base import episode_id
-from afterword.serving.principal import new_key
+from afterword.serving.requests import new_key
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings

@@ -108,8 +108,8 @@ def verify(
 
     The receipt does not name the user, so give --user and either --tenant or --no-tenant again.
     """
-    from afterword.operating.receipt import Receipt
-    from afterword.operating.receipt import verify as look_again
+    from afterword.operating.person import Receipt
+    from afterword.operating.person import verify as look_again
 
     whose = user, tenant_of(tenant, no_tenant)
     remains = asyncio.run(look_again(start_command(), Receipt.read(receipt), *whose))

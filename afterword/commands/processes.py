@@ -178,7 +178,7 @@ def create(
     """
     tenant = tenant_of(tenant, no_tenant)
     with extra_required("serve", "afterword keys"):
-        from afterword.serving.principal import SCOPES, new_key
+        from afterword.serving.requests import SCOPES, new_key
     if unknown := sorted(set(scope) - SCOPES):
         raise typer.BadParameter(f"{unknown[0]!r} is not a scope; the scopes are {', '.join(sorted(SCOPES))}")
     key, record = new_key(tuple(sorted(set(scope))), tenant, user)
@@ -233,7 +233,7 @@ def mcp(
 
     with extra_required("serve", "afterword mcp"):
         from afterword.serving.mcp import run_over_stdio
-        from afterword.serving.principal import Principal
+        from afterword.serving.requests import Principal
     find_config()
     settings = start()
     if configuration:

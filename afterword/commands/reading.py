@@ -26,9 +26,9 @@ from afterword.terminal import Screen, context_lines, print_json, print_table
 from afterword_text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
-    from afterword.reading.context import Owner
     from afterword.reading.memory import ConversationPage, Memory, UserPage
     from afterword.schemas import SummaryCreated, SummaryDeleted
+    from afterword.schemas.base import Owner
     from afterword.streams.stores.index import Recalled
 
 ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
@@ -102,7 +102,7 @@ def context(
 
 
 def _owner(user: str | None, tenant: str | None) -> "Owner":
-    from afterword.reading.context import ANYONE, Owner
+    from afterword.schemas.base import ANYONE, Owner
 
     return Owner(ANYONE if user is None else user, ANYONE if tenant is None else tenant)
 

@@ -28,8 +28,16 @@ from afterword.schemas.dead_letters import (
 from afterword.schemas.records import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources, source_topics
-from afterword.streams.kafka.clients import broker_errors, client_options, require_topics, send_copy, start_client
-from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of
+from afterword.streams.kafka.clients import (
+    Position,
+    broker_errors,
+    client_options,
+    position_of,
+    require_topics,
+    send_copy,
+    start_client,
+)
+from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Kafka, Settings
 
 RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."

@@ -18,14 +18,21 @@ from uuid import uuid4
 import structlog
 
 from afterword.operating.dlq import DeadLetterQueue, open_queue
-from afterword.operating.person import Person, TheirDeadLetters, conversations_of, deleted_but_indexed, person_of
-from afterword.operating.receipt import Receipt, TopicDate, gone_by
+from afterword.operating.person import (
+    Person,
+    Receipt,
+    TheirDeadLetters,
+    TopicDate,
+    conversations_of,
+    deleted_but_indexed,
+    gone_by,
+    person_of,
+)
 from afterword.operating.topics import read_configs, wanted_topics
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import message_key, utc_milliseconds
 from afterword.streams.errors import AfterwordError, StoreUnavailable, snake_case
-from afterword.streams.kafka.clients import broker_errors
-from afterword.streams.kafka.log_reader import position_of
+from afterword.streams.kafka.clients import broker_errors, position_of
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure, Erasures
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes

@@ -20,8 +20,15 @@ from afterword.operating.topics import read_with
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, decode_closed, decode_input
 from afterword.schemas.base import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
-from afterword.streams.kafka.clients import admin_client, broker_errors, client_options, require_topics
-from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of
+from afterword.streams.kafka.clients import (
+    Position,
+    admin_client,
+    broker_errors,
+    client_options,
+    position_of,
+    require_topics,
+)
+from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
     MESSAGES,

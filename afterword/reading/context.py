@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
-from enum import Enum
 from itertools import accumulate, pairwise, takewhile
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -64,29 +63,6 @@ SHORTEST_SENTENCE = 12
 _SPEAKER = re.compile(f"(?:{SPEAKERS}){NAMED}")
 _NEXT_SPEAKER = re.compile(f" (?={_SPEAKER.pattern})")
 """Matches before each speaker but the first in a line of a summary made without an LLM."""
-
-
-class Anyone(Enum):
-    """A marker for "do not compare owners".
-
-    It is not None, because a caller that lacks a user might pass that by mistake.
-    """
-
-    ANYONE = "anyone"
-
-
-ANYONE = Anyone.ANYONE
-
-
-class Owner(NamedTuple):
-    """The required owner of a conversation. A tenant of None requires a conversation without a tenant."""
-
-    user_id: str | Anyone = ANYONE
-    tenant_id: str | Anyone | None = ANYONE
-
-    def has(self, user_id: str, tenant_id: str | None) -> bool:
-        """Return whether a conversation of this user and tenant belongs to the owner."""
-        return self.user_id in (ANYONE, user_id) and self.tenant_id in (ANYONE, tenant_id)
 
 
 class Context(Model):

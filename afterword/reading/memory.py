@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from afterword.reading.context import (
-    ANYONE,
-    MOST_LOADED,
-    Anyone,
-    Context,
-    Owner,
-    newest_messages,
-    read_context,
-)
+from afterword.reading.context import MOST_LOADED, Context, newest_messages, read_context
 from afterword.reading.profile import MOST_PROFILE_FACTS, PROFILE_TOKENS, Profile
 from afterword.reading.profile import profile as merged_profile
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import Model, Time, conversation_of_scope, message_key, milliseconds, moment_at, scope_id
+from afterword.schemas.base import (
+    ANYONE,
+    Anyone,
+    Model,
+    Owner,
+    Time,
+    conversation_of_scope,
+    message_key,
+    milliseconds,
+    moment_at,
+    scope_id,
+)
 from afterword.streams.errors import AfterwordError, OwnerMissing, StoreUnavailable
 from afterword.streams.settings import Settings, load_settings, zone_of
 from afterword.streams.stores.episodes import (

@@ -15,10 +15,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from afterword.schemas.base import Id, PartyId
 from afterword.serving.feed import ALL, LONGEST_POSITION, Feed, Kind, StreamFilter, offsets_of, position_id
 from afterword.serving.outbox import require_own
-from afterword.serving.principal import Principal
 from afterword.serving.problems import TooManyStreams
-from afterword.serving.requests import Parameters
-from afterword.serving.services import MayRead, is_still_admitted, services_of
+from afterword.serving.requests import MayRead, Parameters, Principal, is_still_admitted, services_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.tasks import Paced

@@ -28,7 +28,6 @@ from limits.aio.storage import MemoryStorage
 from sse_starlette import ServerSentEvent
 
 from afterword.consumers.subscriber import decode_revision
-from afterword.reading.context import ANYONE, Owner
 from afterword.schemas import (
     EpisodeAmended,
     EpisodeClosed,
@@ -38,6 +37,7 @@ from afterword.schemas import (
     SummaryDeleted,
     decode_closed,
 )
+from afterword.schemas.base import ANYONE, Owner
 from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.records import FOR_ENDPOINT, EventOwner, header, owner_in
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED

@@ -30,9 +30,8 @@ from starlette.types import Message, Receive, Scope, Send
 from afterword.installed import running_version
 from afterword.reading.memory import Memory
 from afterword.serving.outbox import Outbox
-from afterword.serving.principal import Principal
 from afterword.serving.problems import FAILED, RequestInvalid, explained
-from afterword.serving.requests import SMALL_BYTES
+from afterword.serving.requests import SMALL_BYTES, Principal
 from afterword.serving.tools import TOOLS, AgentTool, Toolbox, call_tool
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings

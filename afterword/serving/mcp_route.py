@@ -8,8 +8,7 @@ from fastapi.responses import JSONResponse
 
 from afterword.schemas.base import mended
 from afterword.serving.problems import MCP_PATH, METADATA_PATH, NotFound, mcp_url
-from afterword.serving.requests import SMALL_BYTES, read_json
-from afterword.serving.services import MayReadOrWrite, services_of
+from afterword.serving.requests import SMALL_BYTES, MayReadOrWrite, read_json, services_of
 from afterword.serving.tools import HEADERS_OF_CLIENTS, Toolbox, agent_principal
 
 router = APIRouter(tags=["mcp"])

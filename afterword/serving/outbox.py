@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 
 import orjson
 
-from afterword.reading.context import ANYONE, Owner
 from afterword.reading.memory import Memory
 from afterword.schemas import (
     ConversationAssigned,
@@ -21,14 +20,12 @@ from afterword.schemas import (
     MessageCreated,
     decode_input,
 )
-from afterword.schemas.base import Id, Model
+from afterword.schemas.base import ANYONE, Id, Model, Owner
 from afterword.schemas.records import ProducerRecord, owner_header, to_record
-from afterword.serving.principal import Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Kafka
-from afterword.streams.stores.episodes import in_parts
-from afterword.streams.tasks import paced
+from afterword.streams.tasks import in_parts, paced
 from afterword.writing.producer import Producer, WrittenAt
 
 SOURCE = "afterword/server"
@@ -82,14 +79,14 @@ async def require_own(memory: Memory, owner: Owner, conversation_ids: Iterable[I
     return frozenset(unknown)
 
 
-async def write_change(memory: Memory, outbox: "Outbox", principal: Principal, event: InputEvent) -> WrittenAnswer:
+async def write_change(memory: Memory, outbox: "Outbox", owner: Owner, event: InputEvent) -> WrittenAnswer:
     """Send a change of a conversation that belongs to the principal, or a flush of one that is not known yet.
 
     Raises: NotFound, RequestInvalid, StoreUnavailable, BrokerUnavailable, TopicMissing.
     """
     is_flush = isinstance(event, ConversationFlush)
-    unknown = await require_own(memory, principal.owner, {event.conversation_id}, new=is_flush)
-    return await write_events(outbox, [event], principal.owner, unknown)
+    unknown = await require_own(memory, owner, {event.conversation_id}, new=is_flush)
+    return await write_events(outbox, [event], owner, unknown)
 
 
 async def write_events(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field
 
-from afterword.reading.context import ANYONE, CHARACTERS_A_TOKEN, Context, Owner
+from afterword.reading.context import CHARACTERS_A_TOKEN, Context
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
@@ -25,22 +25,24 @@ from afterword.reading.memory import (
 )
 from afterword.reading.profile import PROFILE_TOKENS, Profile
 from afterword.schemas import CloseReason, SummaryCreated
-from afterword.schemas.base import Model, PartyId, Time
+from afterword.schemas.base import ANYONE, Model, Owner, PartyId, Time
 from afterword.serving.outbox import Begun
-from afterword.serving.principal import Principal
 from afterword.serving.problems import NotPermitted, existing
 from afterword.serving.requests import (
     JSON,
     SMALL_BYTES,
     ConversationId,
     EpisodeId,
+    MayAdminister,
+    MayRead,
     MessageId,
     Parameters,
+    Principal,
     UserId,
     body_of,
     described_body,
+    services_of,
 )
-from afterword.serving.services import MayAdminister, MayRead, services_of
 from afterword.streams.settings import TimeZone
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled

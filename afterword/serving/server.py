@@ -43,10 +43,8 @@ from afterword.serving.page.conversations import LATEST_SECONDS, latest_conversa
 from afterword.serving.page.operating import LAG_SECONDS, Counted, read_lag
 from afterword.serving.page.rendering import STATIC
 from afterword.serving.page.visitor import Seal
-from afterword.serving.principal import Authenticator, KeyHolders, Nobody, Rates
 from afterword.serving.problems import FAILED, RESPONSES, problem_response, show_error
-from afterword.serving.requests import SharedRead
-from afterword.serving.services import Services, services_of
+from afterword.serving.requests import Authenticator, KeyHolders, Nobody, Rates, Services, SharedRead, services_of
 from afterword.streams.errors import AfterwordError, WorkerFailed
 from afterword.streams.settings import Serve, Settings
 from afterword.streams.stores.opening import Stores, open_stores

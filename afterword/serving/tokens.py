@@ -14,10 +14,9 @@ import structlog
 from jwt import PyJWK, PyJWKSet
 from pydantic import TypeAdapter, ValidationError
 
-from afterword.reading.context import ANYONE
-from afterword.schemas.base import Id
-from afterword.serving.principal import SCOPES, Principal
+from afterword.schemas.base import ANYONE, Id
 from afterword.serving.problems import Unauthenticated
+from afterword.serving.requests import SCOPES, Principal
 from afterword.streams.errors import ProviderError, StoreUnavailable
 from afterword.streams.http import bounded
 from afterword.streams.settings import Serve

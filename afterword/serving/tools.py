@@ -15,7 +15,6 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
-from afterword.reading.context import ANYONE
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_PAGE_SIZE,
@@ -28,10 +27,9 @@ from afterword.reading.memory import (
 )
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import ConversationFlush, MessageDeleted
-from afterword.schemas.base import Id, Model, Time
+from afterword.schemas.base import ANYONE, Id, Model, Time
 from afterword.schemas.messages import Role
 from afterword.serving.outbox import Outbox, require_own, write_change, write_events
-from afterword.serving.principal import Permission, Principal
 from afterword.serving.problems import NotPermitted, RequestInvalid, existing, problems_of
 from afterword.serving.reading import (
     LARGE_TOKENS,
@@ -43,7 +41,7 @@ from afterword.serving.reading import (
     WithNeighbours,
     known_context,
 )
-from afterword.serving.requests import EpisodeName, Parameters
+from afterword.serving.requests import EpisodeName, Parameters, Permission, Principal
 from afterword.serving.writing import NewMessage, owned_message
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Serve, TimeZone
@@ -235,7 +233,7 @@ class Toolbox:
     async def flush(self, given: FlushArguments) -> ToolAnswer:
         """Close the conversation's current episode, so that it is summarized now and can be recalled shortly."""
         event = ConversationFlush(conversation_id=given.conversation_id, tenant_id=self.principal.tenant(None))
-        await write_change(self.memory, self.outbox, self.principal, event)
+        await write_change(self.memory, self.outbox, self.principal.owner, event)
         text = "The flush was accepted. The summary will be ready in a moment."
         return ToolAnswer(ChangeAccepted(**given.model_dump()), text)
 
@@ -243,7 +241,7 @@ class Toolbox:
         """Permanently delete a message of this user from the archive, its episode, the summaries and the search."""
         tenant_id = self.principal.tenant(None)
         event = MessageDeleted(id=given.message_id, conversation_id=given.conversation_id, tenant_id=tenant_id)
-        await write_change(self.memory, self.outbox, self.principal, event)
+        await write_change(self.memory, self.outbox, self.principal.owner, event)
         text = "The deletion was accepted. The message will be gone in a moment."
         return ToolAnswer(ChangeAccepted(**given.model_dump()), text)
 

@@ -10,9 +10,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field
 
-from afterword.operating.person import Person
-from afterword.operating.receipt import Receipt
-from afterword.reading.context import ANYONE, Owner
+from afterword.operating.person import Person, Receipt
 from afterword.schemas import (
     ConversationAssigned,
     ConversationDeleted,
@@ -22,10 +20,9 @@ from afterword.schemas import (
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.base import Id, Model, PartyId, Time
+from afterword.schemas.base import ANYONE, Id, Model, Owner, PartyId, Time
 from afterword.schemas.messages import ConversationChange, MessageChanges
 from afterword.serving.outbox import WrittenAnswer, require_own, write_change, write_events
-from afterword.serving.principal import Principal
 from afterword.serving.problems import (
     MAX_PROBLEMS_NAMED,
     ChangedRepeat,
@@ -38,13 +35,16 @@ from afterword.serving.requests import (
     SMALL_BYTES,
     ConversationId,
     ErasureId,
+    MayErase,
+    MayWrite,
     MessageId,
     Parameters,
+    Principal,
     UserId,
     body_of,
     described_body,
+    services_of,
 )
-from afterword.serving.services import MayErase, MayWrite, services_of
 from afterword.streams.stores.bookkeeping import Erasure
 from afterword.streams.tasks import paced
 
@@ -267,7 +267,7 @@ async def _change(
     request: Request, principal: Principal, model: type[ConversationChange], given: Change, **ids: str
 ) -> WrittenAnswer:
     services = services_of(request)
-    return await write_change(services.memory, services.outbox, principal, _event(principal, model, given, **ids))
+    return await write_change(services.memory, services.outbox, principal.owner, _event(principal, model, given, **ids))
 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote_plus, urlsplit
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import collect_hosts, create_conn
@@ -60,6 +60,17 @@ OAUTH_ERRORS = {
     *("unauthorized_client", "unsupported_grant_type"),
 }
 """From RFC 6749, 5.2. Any other text from an endpoint may quote the request."""
+
+
+class Position(NamedTuple):
+    """Partition and offset of a record whose topic is known from the context."""
+
+    partition: int
+    offset: int
+
+
+def position_of(record: ConsumerRecord) -> Position:
+    return Position(record.partition, record.offset)
 
 
 # Clients

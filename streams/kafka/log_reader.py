@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from afterword.streams.errors import AfterwordError
-from afterword.streams.kafka.clients import admin_client, client_options, start_client
+from afterword.streams.kafka.clients import Position, admin_client, client_options, start_client
 from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.settings import Kafka
 from faust_eos.kafka import committed_offsets
@@ -39,17 +39,6 @@ left."""
 
 class TopicStalled(AfterwordError):
     """topic {topic} cannot be read to its end: a transaction is still open on it, or a partition has no leader"""
-
-
-class Position(NamedTuple):
-    """Partition and offset of a record whose topic is known from the context."""
-
-    partition: int
-    offset: int
-
-
-def position_of(record: ConsumerRecord) -> Position:
-    return Position(record.partition, record.offset)
 
 
 class Extent(NamedTuple):

@@ -12,6 +12,7 @@ from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, 
 from afterword.schemas.base import Model, Time, episode_id, row_id, scope_id
 from afterword.schemas.messages import Role
 from afterword.schemas.summaries import Calls, RevisionReason
+from afterword.streams.tasks import in_parts
 
 SCAN_SIZE = 200
 """Number of episodes that are read together when all are read; in between, others may write."""
@@ -38,11 +39,6 @@ def parts(conditions: Conditions) -> Iterator[tuple[str, str, Any]]:
 def meets(record: object, conditions: Conditions) -> bool:
     """Return whether a record, of which no compared field is None, meets conditions of the kinds in COMPARED."""
     return all(COMPARED[compared](getattr(record, field), value) for field, compared, value in parts(conditions))
-
-
-def in_parts(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
-    """Yield the items, at most this many at a time."""
-    return (items[start : start + most] for start in range(0, len(items), most))
 
 
 class Revision(Model):

@@ -35,7 +35,6 @@ from afterword.streams.stores.episodes import (
     UsageBy,
     UsageTotals,
     UserTotals,
-    in_parts,
     parts,
 )
 from afterword.streams.stores.messages import (
@@ -54,6 +53,7 @@ from afterword.streams.stores.messages import (
     Whose,
     agent_scope,
 )
+from afterword.streams.tasks import in_parts
 from afterword_text.tokens import message_tokens
 
 log = structlog.get_logger(__name__)

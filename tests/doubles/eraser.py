@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from afterword.operating.eraser import Report, new_erasure
-from afterword.operating.person import Person, person_of
-from afterword.operating.receipt import Receipt
+from afterword.operating.person import Person, Receipt, person_of
 from afterword.schemas.base import utc_milliseconds
 from tests.doubles.stores import MemoryErasures
 

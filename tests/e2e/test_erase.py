@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from afterword import Eraser, Memory, MessageCreated, Producer
-from afterword.operating.receipt import Receipt, verify
+from afterword.operating.person import Receipt, verify
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings

@@ -14,7 +14,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
-from afterword.serving.principal import new_key
+from afterword.serving.requests import new_key
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, environment_of
 from tests.e2e.test_serve import ROLES, Serving, serving

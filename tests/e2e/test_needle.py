@@ -24,7 +24,7 @@ from rocksdict import Rdict
 
 from afterword import Eraser, MessageCreated, Producer
 from afterword.embedded import EmbeddedStack
-from afterword.operating.receipt import verify
+from afterword.operating.person import verify
 from afterword.operating.topics import UNBOUNDED, wanted_topics
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.roles import ALWAYS_RUN

@@ -23,7 +23,7 @@ from afterword.local.demo import CHATS, messages_of
 from afterword.samples import sample_lines
 from afterword.schemas.dead_letters import INGEST, dead_letter
 from afterword.serving.page.rendering import anchor
-from afterword.serving.principal import new_key
+from afterword.serving.requests import new_key
 from afterword.streams.ingest.sources import load_sources
 from afterword.streams.kafka.clients import client_options
 from afterword.streams.stores.opening import open_stores

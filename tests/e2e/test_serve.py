@@ -15,9 +15,9 @@ import pytest
 
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
-from afterword.operating.receipt import Receipt, verify
+from afterword.operating.person import Receipt, verify
 from afterword.serving.events import STREAMS_PER_KEY
-from afterword.serving.principal import new_key
+from afterword.serving.requests import new_key
 from afterword.serving.server import HEADER_SECONDS, MOST_STRANGERS
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.stores.opening import open_stores

@@ -11,17 +11,15 @@ from opentelemetry.trace import NoOpTracer
 from pydantic import Field
 from starlette.responses import RedirectResponse
 
-from afterword.reading.context import Owner
 from afterword.reading.memory import MAX_TOKENS, Memory, hits_as_text
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import Id
+from afterword.schemas.base import Id, Owner
 from afterword.schemas.messages import Role
 from afterword.serving.outbox import write_events
 from afterword.serving.page.rendering import PageRoute, address, fragment, html_page, refreshing_page, see_other
 from afterword.serving.page.visitor import LocalVisitor, SubmittedText, only_value
 from afterword.serving.problems import RequestInvalid
-from afterword.serving.requests import Parameters
-from afterword.serving.services import Services, services_of
+from afterword.serving.requests import Parameters, Services, services_of
 from afterword.serving.writing import FlushBody, flush_conversation
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import zone_of

@@ -10,10 +10,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.reading.context import ANYONE
 from afterword.reading.memory import MAX_TOKENS, MOST_PAGE_SIZE, ConversationDetails
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import Id
+from afterword.schemas.base import ANYONE, Id
 from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.schemas.records import CE_TYPE, header
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, refreshing_page, see_other, word_finder
@@ -25,11 +24,9 @@ from afterword.serving.page.visitor import (
     assignment_form,
     only_value,
 )
-from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import LARGE_TOKENS, MOST_CONTEXT_TOKENS, ByAgent, known_context
-from afterword.serving.requests import SharedRead
-from afterword.serving.services import services_of
+from afterword.serving.requests import Principal, SharedRead, services_of
 from afterword.serving.writing import (
     ChangeBody,
     DeletionQuery,

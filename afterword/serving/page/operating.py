@@ -24,8 +24,7 @@ from afterword.serving.outbox import in_time
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, see_other
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, only_value
 from afterword.serving.problems import NotFound, RequestInvalid
-from afterword.serving.requests import SharedRead
-from afterword.serving.services import services_of
+from afterword.serving.requests import SharedRead, services_of
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.roles import inputs_of
 from afterword.streams.settings import Settings

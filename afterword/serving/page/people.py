@@ -9,9 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.reading.context import ANYONE
 from afterword.reading.profile import PROFILE_TOKENS, KnownFact
-from afterword.schemas.base import Id
+from afterword.schemas.base import ANYONE, Id
 from afterword.serving.page.conversations import seen_conversation
 from afterword.serving.page.rendering import PageRoute, html_page, see_other
 from afterword.serving.page.visitor import (
@@ -23,11 +22,9 @@ from afterword.serving.page.visitor import (
     assignment_form,
     only_value,
 )
-from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound, RequestInvalid, existing, problems_of
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, UsersQuery
-from afterword.serving.requests import Parameters
-from afterword.serving.services import services_of
+from afterword.serving.requests import Parameters, Principal, services_of
 from afterword.serving.writing import (
     DeletionQuery,
     ErasureBody,

@@ -25,11 +25,9 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Match
 from starlette.types import Scope
 
-from afterword.reading.context import ANYONE
-from afterword.schemas.base import rfc3339
-from afterword.serving.principal import Principal
+from afterword.schemas.base import ANYONE, rfc3339
 from afterword.serving.problems import RETRY_SECONDS, TITLES, RequestInvalid, Unauthenticated, explained
-from afterword.serving.services import services_of
+from afterword.serving.requests import Principal, services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import is_loopback
 from afterword.streams.stores.episodes import revisions_until

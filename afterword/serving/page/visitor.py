@@ -26,10 +26,17 @@ from afterword.serving.page.rendering import (
     keep_signed_in,
     see_other,
 )
-from afterword.serving.principal import Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated, problems_of
-from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, large_turn, parsed_body
-from afterword.serving.services import admit, services_of
+from afterword.serving.requests import (
+    MOST_BYTES,
+    SMALL_BYTES,
+    Permission,
+    Principal,
+    admit,
+    large_turn,
+    parsed_body,
+    services_of,
+)
 from afterword.serving.writing import AssignBody
 from afterword.streams.stores.bookkeeping import EndedSessions
 

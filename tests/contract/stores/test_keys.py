@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from afterword.serving.principal import key_digest, new_key
+from afterword.serving.requests import key_digest, new_key
 from afterword.streams.stores.bookkeeping import ApiKeys
 
 

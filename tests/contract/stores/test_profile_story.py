@@ -24,8 +24,8 @@ from afterword.schemas import (
     Source,
     fingerprint,
 )
-from afterword.serving.principal import Principal
 from afterword.serving.reading import RecallAnswer
+from afterword.serving.requests import Principal
 from afterword.serving.tools import ProfileArguments, RecallArguments, Toolbox
 from afterword.streams.settings import Retention, Retry
 from afterword.streams.stores.episodes import EpisodeQueries

@@ -19,8 +19,8 @@ from afterword.operating.topics import ensure_topics
 from afterword.schemas import EpisodeClosed, MessageCreated, SummaryCreated, decode_input
 from afterword.schemas.records import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.kafka.clients import running_producer
-from afterword.streams.kafka.log_reader import Position, open_log
+from afterword.streams.kafka.clients import Position, running_producer
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import StoredEpisode, find_episode

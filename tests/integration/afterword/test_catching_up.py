@@ -10,7 +10,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from afterword.operating.topics import ensure_topics
-from afterword.reading.context import Owner
+from afterword.schemas.base import Owner
 from afterword.schemas.records import owner_header
 from afterword.serving import feed as module
 from afterword.serving.feed import RECORDS_PER_TURN, Feed, StreamFilter, offsets_of

@@ -12,8 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from afterword import Memory
-from afterword.reading.context import ANYONE, Owner
 from afterword.reading.memory import PAUSE_SECONDS, QueryEmbedder
+from afterword.schemas.base import ANYONE, Owner
 from afterword.streams.errors import OwnerMissing
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Settings

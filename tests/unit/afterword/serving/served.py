@@ -13,9 +13,8 @@ from afterword.reading.memory import Memory
 from afterword.schemas.records import ProducerRecord
 from afterword.serving.feed import Feed
 from afterword.serving.outbox import Begun
-from afterword.serving.principal import Authenticator, Nobody, Rates
+from afterword.serving.requests import Authenticator, Nobody, Rates, Services
 from afterword.serving.server import make_app
-from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Episodes, Kafka, Llm, Serve, Settings
 from afterword.streams.stores.bookkeeping import EndedSessions

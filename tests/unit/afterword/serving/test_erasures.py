@@ -10,9 +10,8 @@ import httpx
 import pytest
 
 from afterword.operating.eraser import AT_A_TIME, MOST_OPEN, OF_A_TENANT, ErasureRunner, NotErased
-from afterword.operating.person import Person
-from afterword.operating.receipt import Receipt
-from afterword.reading.context import ANYONE
+from afterword.operating.person import Person, Receipt
+from afterword.schemas.base import ANYONE
 from afterword.streams.errors import BrokerUnavailable
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder

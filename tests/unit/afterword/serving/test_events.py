@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from structlog.testing import capture_logs
 
-from afterword.reading.context import Owner
 from afterword.schemas import SummaryDeleted
-from afterword.schemas.base import Model
+from afterword.schemas.base import Model, Owner
 from afterword.schemas.records import owner_header, owner_in
 from afterword.serving import events, feed
 from afterword.serving.events import CHECK_SECONDS, LATE_SECONDS, STREAMS_PER_KEY, event_stream
@@ -36,9 +35,8 @@ from afterword.serving.feed import (
     offsets_of,
     position_id,
 )
-from afterword.serving.principal import CACHED_SECONDS, Principal
 from afterword.serving.problems import PositionInvalid, TooManyStreams, Unauthenticated
-from afterword.serving.services import is_still_admitted
+from afterword.serving.requests import CACHED_SECONDS, Principal, is_still_admitted
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka, Serve, Settings

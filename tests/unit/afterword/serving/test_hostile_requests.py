@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from afterword.serving.page.visitor import COOKIE, Seal
-from afterword.serving.principal import KeyHolders, new_key
 from afterword.serving.problems import DETAILS, STATUSES
 from afterword.serving.requests import (
     BODY_SECONDS,
@@ -22,8 +21,10 @@ from afterword.serving.requests import (
     MOST_DEPTH,
     MOST_VALUES,
     SMALL_BYTES,
+    KeyHolders,
     json_problem,
     large_turn,
+    new_key,
     parsed_body,
     read_body,
 )

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from afterword.serving.principal import CACHED_SECONDS, KeyHolders, new_key
+from afterword.serving.requests import CACHED_SECONDS, KeyHolders, new_key
 from afterword.serving.server import configuration
 from afterword.streams.settings import Serve, Settings
 from tests.doubles.stores import MemoryKeys

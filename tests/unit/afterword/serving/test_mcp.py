@@ -13,13 +13,12 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
-from afterword.reading.context import ANYONE
 from afterword.reading.memory import NOTHING_KNOWN
 from afterword.schemas import MessageCreated, MessageDeleted
+from afterword.schemas.base import ANYONE
 from afterword.serving.mcp import ERROR_TYPE, make_server
-from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.reading import LARGE_TOKENS
-from afterword.serving.requests import SMALL_BYTES
+from afterword.serving.requests import SCOPES, SMALL_BYTES, Principal
 from afterword.serving.server import make_app
 from afterword.serving.tools import Toolbox
 from afterword.streams.errors import StoreUnavailable

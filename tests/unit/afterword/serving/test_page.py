@@ -22,9 +22,9 @@ from starlette.requests import Request
 from structlog.testing import capture_logs
 
 from afterword.operating.dlq import DeadLetterCounts
-from afterword.operating.receipt import Receipt
-from afterword.reading.context import Owner
+from afterword.operating.person import Receipt
 from afterword.schemas import Quality, Usage
+from afterword.schemas.base import Owner
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.summaries import SUMMARY_CREATED, Compression
 from afterword.serving import requests, server
@@ -44,11 +44,9 @@ from afterword.serving.page.rendering import (
     word_finder,
 )
 from afterword.serving.page.visitor import COOKIE, RENEWED_SECONDS, SESSION_SECONDS, SIGNED_IN_SECONDS, Seal
-from afterword.serving.principal import Principal, new_key
 from afterword.serving.problems import Unauthenticated
-from afterword.serving.requests import SharedRead
+from afterword.serving.requests import Principal, SharedRead, admit, is_still_admitted, new_key
 from afterword.serving.server import make_app
-from afterword.serving.services import admit, is_still_admitted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka, Llm, Settings
 from afterword.streams.stores.episodes import UsageTotals

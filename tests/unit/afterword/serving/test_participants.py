@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterword.schemas import MessageCreated
-from afterword.serving.principal import SCOPES
+from afterword.serving.requests import SCOPES
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from afterword.reading.memory import MOST_PROFILE_FACTS, NOTHING_KNOWN, CursorInvalid
-from afterword.serving.principal import Principal
 from afterword.serving.reading import LARGE_PAGE, LARGE_TOKENS
-from afterword.serving.requests import MOST_BYTES
+from afterword.serving.requests import MOST_BYTES, Principal
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import FactOfUser
 from tests.blocking import MOST_SHARE, blocking

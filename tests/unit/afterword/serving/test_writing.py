@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.reading.context import Owner
 from afterword.schemas import (
     ConversationAssigned,
     ConversationDeleted,
@@ -19,9 +18,10 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
+from afterword.schemas.base import Owner
 from afterword.schemas.records import owner_in
 from afterword.serving.outbox import Pace
-from afterword.serving.principal import SCOPES
+from afterword.serving.requests import SCOPES
 from afterword.serving.writing import MOST_MESSAGES
 from afterword.streams.settings import Episodes
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from afterword.operating.audit import Report, judge
 from afterword.operating.evidence import Circumstances, open_evidence, scope_in, scope_name
-from afterword.streams.kafka.log_reader import Position
+from afterword.streams.kafka.clients import Position
 
 TableRow = tuple[Any, ...]
 """The name of a table, and the values of its columns."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from afterword.operating.audit import EXAMPLES_NAMED, FATES, STANDING, derive_expected
 from afterword.operating.evidence import digest, digest_of_message, open_evidence
-from afterword.streams.kafka.log_reader import Position
+from afterword.streams.kafka.clients import Position
 from tests.unit.afterword.operating.audit.snapshot import (
     AgentFlush,
     AmendmentRecord,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord
 
-from afterword.operating.person import TheirDeadLetters, person_of
-from afterword.operating.receipt import NEVER, Records, TopicDate, left_in_stores
+from afterword.operating.person import NEVER, Records, TheirDeadLetters, TopicDate, left_in_stores, person_of
 from afterword.schemas.dead_letters import dead_letter
 from tests.doubles.index import MemoryIndex
 from tests.samples import a_stored_episode

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from afterword.operating.person import Person
-from afterword.operating.receipt import (
+from afterword.operating.person import (
     BROKER_SLACK,
     NEVER,
+    Person,
     Receipt,
     ReceiptUnreadable,
     TopicDate,

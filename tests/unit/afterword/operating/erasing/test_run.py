@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from afterword.operating.eraser import NotErased, UserNotArchived
-from afterword.operating.receipt import Receipt
+from afterword.operating.person import Receipt
 from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.messages import ArchiveChange

@@ -8,10 +8,10 @@ from typing import Any
 
 from afterword.operating.dlq import DeadLetterCounts
 from afterword.operating.eraser import Eraser
-from afterword.operating.receipt import Receipt
+from afterword.operating.person import Receipt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.streams.kafka.log_reader import Position
+from afterword.streams.kafka.clients import Position
 from afterword.streams.settings import load_settings
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.writing.producer import WrittenAt
