@@ -77,19 +77,15 @@ class Guess:
 class Column:
     """The values at one path, by the number of the record that has them, and what these and its name say of it."""
 
-    def __init__(self, path: str, parts: Sequence[Sequence[str]], values: Mapping[int, Any], kind: Sequence[str] = ()):
-        """`parts` are the words of each part of the path below the value, and `kind` the last one of the constant
-        `type` of the object that has it.
-        """
-        self.path, self.parts, self.values, self.kind = path, parts, values, kind
+    def __init__(self, path: str, parts: Sequence[Sequence[str]], values: Mapping[int, Any]):
+        """`parts` are the words of each part of the path below the value."""
+        self.path, self.parts, self.values = path, parts, values
         self.last = parts[-1] if parts else ()
         self.flagged = {word for word in self.last if not _any([word], "flags")}
         """The words of its name without those that only say that it is a flag."""
         self.is_id = _any(self.last, "ids")
         own = [word for word in self.last if not _any([word], "ids", "qualifiers")]
-        above = parts[-2] if len(parts) > 1 else ()
-        named = own or [*above, *(() if _any(above[-1:], *TALK, *PEOPLE) else kind)] or [""]
-        self.noun = named[-1]
+        self.noun = (own or [*(parts[-2] if len(parts) > 1 else ())] or [""])[-1]
         """What the column is about: in `customer_id` the customer, as in an `id` of the object `customer`."""
         given, kinds = list(values.values()), {type(value) for value in values.values()}
         self.distinct = len(set(map(repr, given)))
@@ -139,39 +135,35 @@ class Sample:
             for place, of_place, value in (leaf for start, inner in parts.items() for leaf in _leaves(start, inner)):
                 words.setdefault(place, of_place)
                 values.setdefault(place, {}).update({} if value is None else {number: value})
-        self.twins = _twins(values)
-        """The paths of objects that edit or delete, and that of the object with a similar name which creates."""
-        for path, (other, _) in self.twins.items():
-            for place in [place for place in values if place.startswith((f"{path}.", f"{other}."))]:
-                joined = f"({other} || {path}){place.removeprefix(path).removeprefix(other)}"
-                words[joined] = words[place]
-                values[joined] = values.get(joined, {}) | values.pop(place)
-        kinds = {
-            place: {repr(kind): kind for kind in given.values()}
-            for place, given in values.items()
-            if place.endswith(".type")
-        }
-        found: dict[str, Column] = {}
-        for place, given in values.items():
-            kind = kinds.get(f"{place.rpartition('.')[0]}.type", {})
-            last = name_words(str(*kind.values()))[-1:] if len(kind) == 1 else ()
-            found[place] = Column(place, words[place], given, last)
-        self._join_renewed(found)
+        found = {place: Column(place, words[place], given) for place, given in values.items()}
+        self.twins: dict[str, str] = {}
+        """The paths of objects that edit or delete what an object with a similar name creates, and which of both."""
+        self._join(found)
         lists = {place: list(filter(_are_objects, one.values.values())) for place, one in found.items()}
         self.lists = {place for place, values in lists.items() if any(map(_are_messages, values))}
         """The paths of lists of messages."""
         longer = tuple(f"{place}[0]" for place, values in lists.items() if any(len(one) > 1 for one in values))
         self.columns = {place: one for place, one in found.items() if not place.startswith(longer)}
 
-    def _join_renewed(self, columns: dict[str, Column]) -> None:
-        """Let each text like `new_body` stand in the place of the `body` of the same record."""
-        plain = {_bare(one.path): one for one in columns.values() if self._as_content(one) > 0}
-        for new in [one for one in columns.values() if self._as_content(one) > 0 and not _unit_of(one)]:
-            old = plain.get(_bare(new.path, "new", "updated"))
-            if old is not None and old is not new:
+    def _join(self, columns: dict[str, Column]) -> None:
+        """Let what is new, as in `new_body` or `edited_message`, stand in the place of the `body` or `message`."""
+        plain = {_bare(one.path): one for one in columns.values()}
+        for new, group in product(list(columns.values()), ("updated", "deleted")):
+            old = plain.get(_bare(new.path, "new", group))
+            if old is None or old is plain.get(_bare(new.path)) or new.path not in columns:
+                continue
+            steps, others = new.path.split("."), old.path.split(".")
+            end = next(at for at, (one, other) in enumerate(zip(steps, others, strict=False), 1) if one != other)
+            path, of = ".".join(steps[:end]), ".".join(others[:end])
+            if end < len(steps) and steps[end:] == others[end:] and old.values.keys().isdisjoint(new.values):
+                self.twins[path] = group
+                path = ".".join([f"({path} || {of})", *steps[end:]])
+            elif self._as_content(new) > 0 and self._as_content(old) > 0 and not _unit_of(new):
                 path = f"({new.path} || {old.path})"
-                columns[path] = Column(path, old.parts, {**old.values, **columns.pop(new.path).values}, old.kind)
-                columns.pop(old.path, None)
+            else:
+                continue
+            columns[path] = Column(path, old.parts, {**old.values, **columns.pop(new.path).values})
+            columns.pop(old.path, None)
 
     def content(self, under: str = "") -> tuple[float, Column | None]:
         """Return the column of what was said, after its score."""
@@ -222,28 +214,6 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]
             yield path, parts, value
             if _are_objects(value) and len(value) == 1 and (_are_messages(value) or not {*value[0]} & WORDS["texts"]):
                 waiting.append((f"{path}[0]", parts, value[0]))
-
-
-def _twins(values: Mapping[str, Mapping[int, Any]]) -> dict[str, tuple[str, str]]:
-    """Return the paths of objects like `edited_message`, each with that of the `message` and what it says of that. No
-    record has both.
-    """
-    rows: dict[str, set[int]] = {}
-    for place, given in values.items():
-        for parts in range(2, place.count(".") + 1):
-            rows.setdefault(".".join(place.split(".")[:parts]), set()).update(given)
-    found = {}
-    for path, group in product(rows, ("updated", "deleted")):
-        above, _, name = path.rpartition(".")
-        plain = [word for word in _words(name) if not _any([word], group)]
-        for other in rows if plain != _words(name) else ():
-            if (
-                other.startswith(f"{above}.")
-                and _words(other[len(above) + 1 :]) == plain
-                and not rows[other] & rows[path]
-            ):
-                found[path] = other, group
-    return found
 
 
 def _are_objects(value: Any) -> bool:
@@ -358,7 +328,7 @@ class _Guesser:
         for one in self.everything:
             kept = {at: one.values[at] for at in self.messages if at in one.values}
             if kept and len(kept) >= USUALLY * len(self.messages) and not one.has("old"):
-                self.columns.append(Column(one.path, one.parts, kept, one.kind))
+                self.columns.append(Column(one.path, one.parts, kept))
         self.taken = {content.path if content else ""}
         self.sides: dict[int, str] = {}
         """The roles of messages that are known."""
@@ -398,9 +368,7 @@ class _Guesser:
             if user is None or not _is_one_of_each(user, conversation):
                 user = conversation if is_writer else self.take(lambda one: _as_user(one, conversation))
         if user is None and conversation is not None:
-            user = self._of_key(conversation) or self.take(self._as_writer) or self._of_private_chat(conversation)
-        if user is None and conversation is None and role is None:
-            user = conversation = self.take(self._as_contact)  # nobody but users writes
+            user = self._of_key(conversation) or self.take(self._as_writer)
         if conversation and user and role and _mixes(user, role, tenant, conversation):
             conversation = None
         edits = self._edits()
@@ -533,19 +501,6 @@ class _Guesser:
         )
         return 1 + column.is_id if assistants <= users else 0
 
-    def _as_contact(self, column: Column) -> float:
-        """Score a column as the writer who is always the contact that a record tells more about."""
-        contacts = [one for one in self.sample.columns.values() if one.is_about("users") and one.is_id]
-        is_contact = any(all(one.values.get(at) == who for at, who in column.values.items()) for one in contacts)
-        return is_contact and column.differs and column.is_about("writers") and column.distinct < len(column.values)
-
-    def _of_private_chat(self, conversation: Column) -> Column | None:
-        """Return the conversation if its id is that of whoever writes as the user in it, and so it is the user's."""
-        said = [at for at, side in self.sides.items() if side == "user"]
-        writers = [one for one in self.columns if one.path not in self.taken and one.is_about("writers")]
-        is_theirs = any(all(one.values.get(at) == conversation.values.get(at) for at in said) for one in writers)
-        return conversation if said and is_theirs else None
-
     def _by_role(self, role: Column | None, user: Column | None) -> Column | None:
         """Return a column in whose groups several roles talk, as nobody but a conversation's sides do."""
 
@@ -648,7 +603,7 @@ class _Guesser:
         """Return an expression for records that say that they edit, or ""."""
         if self.envelope is not None and (edits := self.envelope["edits"].format(self.base)):
             return str(edits)
-        edits = " || ".join(path for path, (_, group) in self.sample.twins.items() if group == "updated")
+        edits = " || ".join(path for path, group in self.sample.twins.items() if group == "updated")
         for column in self.kinds:
             known = {column.values[at] for at in self.messages if at in column.values}
             found = sorted(value for value in known if _says(column, value, "updated"))
@@ -689,7 +644,7 @@ class _Guesser:
         return found
 
     def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
-        found = [path for path, (_, group) in self.sample.twins.items() if group == "deleted"]
+        found = [path for path, group in self.sample.twins.items() if group == "deleted"]
         found += self._flags(self.everything, "deleted")
         rows = [*self._flags(self.everything, "retired"), *self._flags(self.everything, "live")]
         found += [flag for flag in filter(None, rows) if self._hides(flag, identifier, self.envelope is not None)]
