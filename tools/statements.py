@@ -21,7 +21,6 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.reading.about_user import QUESTIONS, asked_in_known_words
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
 from afterword_text.statements import (
     CLASSES,
@@ -33,7 +32,7 @@ from afterword_text.statements import (
     sentences_or_labels,
     with_one_place,
 )
-from afterword_text.word_model import BUCKET_BITS, HEADS, MODEL, features_of, words_of
+from afterword_text.word_model import BUCKET_BITS, HEADS, MODEL, QUESTIONS, asked_in_known_words, features_of, words_of
 
 LINES = Path(__file__).with_name("statement_lines")
 VALUE_LINES, QUESTION_LINES, FRAME_LINES = (

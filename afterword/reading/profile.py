@@ -3,10 +3,11 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import datetime
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -35,6 +36,12 @@ MOST_SOURCES = 10
 """Maximum number of sources named for a fact, newest first."""
 MOST_SUPERSEDED = 100
 """Maximum number of superseded facts in a profile, newest first."""
+
+
+_ASKED: dict[str, frozenset[str]] = {
+    thing: frozenset(names.split()) for thing, names in VOCABULARY["about_user"]["asked"].items()
+}
+"""The attributes and kinds of facts that answer a question about one thing."""
 
 
 class FactSource(Model):
@@ -467,3 +474,24 @@ def _known(run: Run, statement: str = "", others: Sequence[str] = (), end: FactO
         superseded_at=end and end.ended_at,
         superseded_by=end and end.statement,
     )
+
+
+def answering(thing: str, known: Sequence[KnownFact], *, by_name: bool = False) -> dict[str, list[str]]:
+    """Return the messages that state the facts which are asked for, by episode, in the order of the profile.
+
+    With `by_name`, only those facts count whose attribute is asked for: others of their kind may say anything.
+    """
+    wanted = _ASKED.get(thing)
+    facts = [each for each in known if wanted is None or _answers(each, wanted, by_name)]
+    by_episode: dict[str, list[str]] = {}
+    for source in chain.from_iterable(fact.sources[:1] for fact in facts):
+        messages = by_episode.setdefault(source.episode_id, [])
+        messages += (each for each in source.message_ids if each not in messages)
+    return by_episode
+
+
+def _answers(fact: KnownFact, wanted: Set[str], by_name: bool) -> bool:
+    if fact.about:
+        return False
+    names = {fact.attribute, *fact.other_attributes}
+    return not wanted.isdisjoint(names) or (not by_name and fact.kind in wanted)

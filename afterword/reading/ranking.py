@@ -1,19 +1,26 @@
-"""Ranks a search's candidates by their best message, their best passage, and as a whole.
+"""Ranks a search's candidates by their best message, their best passage, and as a whole, and finds what corrects it.
 
 An episode has several subjects, so its words as a whole say little about any one of them. A message counts by the BM25
 of its words and by its cosine. A passage is WINDOW messages in a row, because the answer is often a message without any
 word of the question, next to one that has them. Each measure is a share of a maximum for the query, so that scores of
 different queries are comparable.
+
+A correction seldom has a word of the question ("no, Thursday"), so a search for the question does not find it. It comes
+later in the episode, or at the beginning of one of the next.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.stores.index import Candidate, Noise, QueryVector, RankingScores
+from afterword.streams.stores.index import Candidate, Noise, Query, QueryVector, RankingScores, Recalled
+from afterword.streams.stores.messages import MessageText
 from afterword.streams.stores.packing import ANSWER_END, LAST_END, WORD, cosines, packed_words
+from afterword_text.corrections import Likelihood, likelihoods
 from afterword_text.search_words import Word, hashed
 
 WINDOW = 3
@@ -288,3 +295,72 @@ def _best(owners: Numbers, values: Scores, count: int) -> Scores:
     best = np.zeros(count)
     np.maximum.at(best, owners, values)
     return best
+
+
+CORRECTED_WITHIN = timedelta(days=2)
+"""How much later a correction may come."""
+EPISODES_AFTER = 3
+"""Number of next episodes of the user that are looked at."""
+MESSAGES_AFTER, OPENING, OPENING_ELSEWHERE = 12, 4, 2
+"""Number of messages that are looked at: in the episode, at the beginning of a later one of the same conversation, and
+of another conversation."""
+MOST_CORRECTIONS = 2
+"""Maximum number of corrections that are shown with a hit."""
+
+
+class Place(NamedTuple):
+    """A message that may correct a hit's."""
+
+    conversation_id: str
+    message_id: str
+    least: Likelihood
+    """How likely it has to look to be shown."""
+
+
+Later = Mapping[Place, MessageText]
+"""The messages that may correct a hit, in order."""
+
+
+def later_query(query: Query, hit: Recalled) -> Query:
+    """Return the query for the user's next episodes after a hit."""
+    begin = max(hit.ended_at, query.started_after or hit.ended_at)
+    times = {"started_after": begin, "started_before": hit.ended_at + CORRECTED_WITHIN}
+    return query.model_copy(update={**times, "order": "oldest", "k": EPISODES_AFTER})
+
+
+def places_after(hit: Recalled, best: str) -> list[Place]:
+    """Return the messages of the hit after its `best` one."""
+    after = hit.message_ids.index(best) + 1
+    return [
+        Place(hit.conversation_id, message_id, Likelihood.SAME_SUBJECT)
+        for message_id in hit.message_ids[after:][:MESSAGES_AFTER]
+    ]
+
+
+def places_in(episodes: Sequence[Candidate], hit: Recalled) -> list[Place]:
+    """Return the first messages of later episodes."""
+    places: list[Place] = []
+    for episode in sorted(episodes, key=attrgetter("started_at")):
+        if episode.episode_id == hit.episode_id:
+            continue
+        if episode.conversation_id != hit.conversation_id:
+            names, least = episode.message_ids[:OPENING_ELSEWHERE], Likelihood.OTHER_VALUE
+        else:
+            names, least = episode.message_ids[:OPENING], Likelihood.SAME_SUBJECT
+        places += [Place(episode.conversation_id, name, least) for name in names]
+    return places
+
+
+def corrections(answer: MessageText | None, later: Later, languages: Sequence[str]) -> Later:
+    """Select the messages that correct the best message of a hit, newest first."""
+    if answer is None:
+        return {}
+    own = {
+        place: text
+        for place, text in later.items()
+        if text.sent_at >= answer.sent_at and text.content != answer.content
+    }
+    found = likelihoods([text.content for text in own.values()], answer.content, languages)
+    likely = {place: how for place, how in zip(own, found, strict=True) if how is not None and how >= place.least}
+    best = sorted(likely, key=likely.__getitem__, reverse=True)[:MOST_CORRECTIONS]
+    return {place: own[place] for place in reversed(own) if place in best}

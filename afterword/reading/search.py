@@ -15,10 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afterword.reading.about_user import GENERAL, answering, asked_of_user
-from afterword.reading.corrections import Later, Place, corrections, later_query, places_after, places_in
-from afterword.reading.profile import MOST_PROFILE_FACTS, Profile, profile
-from afterword.reading.ranking import VECTOR_WEIGHT, Ranked, nearness, rank
+from afterword.reading.profile import MOST_PROFILE_FACTS, Profile, answering, profile
+from afterword.reading.ranking import (
+    VECTOR_WEIGHT,
+    Later,
+    Place,
+    Ranked,
+    corrections,
+    later_query,
+    nearness,
+    places_after,
+    places_in,
+    rank,
+)
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.spelling import MOST_EPISODES, respelt
 from afterword.schemas.base import message_key
@@ -36,6 +45,7 @@ from afterword_text.search_words import Word, fold, hashed, query_words
 from afterword_text.sentences import ELLIPSIS, split_sentences
 from afterword_text.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword_text.tokens import count_tokens
+from afterword_text.word_model import GENERAL, asked_of_user
 
 OF_DAYS_AFTER = 0.5
 """How well an episode in the days after the named time matches it."""

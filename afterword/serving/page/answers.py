@@ -6,8 +6,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, Self
 
-from afterword.reading.about_user import GENERAL, answering, asked_of_user
-from afterword.reading.profile import Profile
+from afterword.reading.profile import Profile, answering
 from afterword.reading.search import QUESTION_MARKS
 from afterword.schemas import MessageCreated
 from afterword.schemas.messages import Role
@@ -17,6 +16,7 @@ from afterword.streams.stores.index import Recalled
 from afterword_text.language import VOCABULARY
 from afterword_text.search_words import query_words
 from afterword_text.statements import first_person
+from afterword_text.word_model import GENERAL, asked_of_user
 
 NOTHING = "I know nothing about that yet."
 NOTHING_CHANGED = "I know of nothing that has changed."

@@ -1,8 +1,8 @@
 """A linear model of words, which tells what short sentences in the languages of the docs say. Pure.
 
 It has a head for each of its users: what statements say about their speaker, the attribute that they give a value for,
-what questions ask about the user, and what begins others' words or a game. `tools/statements.py` trains it on labelled
-sentences.
+what questions ask about the user (`asked_of_user`), and what begins others' words or a game. `tools/statements.py`
+trains it on labelled sentences.
 """
 
 import re
@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword_text.language import VOCABULARY
+from afterword_text.language import VOCABULARY, normalized
 
 MODEL = Path(__file__).parent / "language_model" / "statements.npz"
 READ_CHARACTERS = 240
@@ -28,6 +28,19 @@ KEPT_TEXTS, KEPT_WORDS = 512, 4096
 HEADS = "statements", "values", "questions", "frames"
 _WHOLE: dict[str, str] = VOCABULARY["first_person"]["whole"]
 Numbers = NDArray[np.uint32]
+
+QUESTION_CHARACTERS = 160
+"""A longer question has a subject of its own."""
+
+_PATTERNS = {
+    thing: re.compile(rf"(?<!\w)(?:{said})(?!\w)".replace("\n", ""))
+    for thing, said in VOCABULARY["about_user"]["questions"].items()
+}
+GENERAL = "general"
+QUESTIONS = GENERAL, "name", "home", "work", "age", "health", "-"
+"""What the model tells apart. The last is every other question."""
+CERTAIN = 0.6
+"""Least probability of what a question asks, chosen on questions that the model had not seen."""
 
 
 @lru_cache(maxsize=KEPT_TEXTS)
@@ -114,3 +127,24 @@ def _model() -> _Model:
     with np.load(BytesIO(MODEL.read_bytes())) as arrays:
         weights = {head: (arrays[head], float(arrays[f"{head}_scale"])) for head in HEADS}
         return _Model(weights, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])
+
+
+def asked_of_user(question: str) -> str | None:
+    """Return what a question asks about the user: GENERAL, or the name of one thing; None if it asks about others."""
+    text = _folded_question(question)
+    if len(text) > QUESTION_CHARACTERS:
+        return None
+    if thing := asked_in_known_words(text):
+        return thing
+    asked = probabilities("questions", text)
+    return QUESTIONS[int(asked.argmax())] if asked[:-1].max() >= CERTAIN else None
+
+
+def asked_in_known_words(question: str) -> str | None:
+    """Return the same if a phrase of the vocabulary tells it."""
+    text = _folded_question(question)
+    return next((thing for thing, pattern in _PATTERNS.items() if pattern.search(text)), None)
+
+
+def _folded_question(question: str) -> str:
+    return " ".join(normalized("NFKC", question[: QUESTION_CHARACTERS + 1]).lower().replace("’", "'").split())

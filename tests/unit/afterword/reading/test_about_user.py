@@ -2,8 +2,8 @@
 
 import pytest
 
-from afterword.reading.about_user import answering, asked_in_known_words, asked_of_user
-from afterword.reading.profile import profile
+from afterword.reading.profile import answering, profile
+from afterword_text.word_model import asked_in_known_words, asked_of_user
 from tests.samples import a_fact, of_user
 
 QUESTIONS = {
