@@ -21,7 +21,7 @@ from afterword.streams.stores.index import Candidate, Noise, Query, QueryVector,
 from afterword.streams.stores.messages import MessageText
 from afterword.streams.stores.packing import ANSWER_END, LAST_END, WORD, cosines, packed_words
 from afterword_text.corrections import Likelihood, likelihoods
-from afterword_text.search_words import Word, hashed
+from afterword_text.language import Word, hashed
 
 WINDOW = 3
 BEGINNING = 40

@@ -40,11 +40,11 @@ from afterword.streams.stores.messages import MessageArchive, MessageText, Pendi
 from afterword.streams.stores.packing import pack_vectors, pack_words, packed_words, unit
 from afterword.streams.tasks import gather_or_cancel
 from afterword_text.corrections import asks_for_value, changes
-from afterword_text.language import normalized, plausible, words
-from afterword_text.search_words import Word, fold, hashed, query_words
-from afterword_text.sentences import ELLIPSIS, split_sentences
+from afterword_text.language import Word, fold, hashed, normalized, plausible, query_words, words
+from afterword_text.sentences import split_sentences
 from afterword_text.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword_text.tokens import count_tokens
+from afterword_text.visible import ELLIPSIS
 from afterword_text.word_model import GENERAL, asked_of_user
 
 OF_DAYS_AFTER = 0.5

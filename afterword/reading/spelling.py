@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from afterword_text.language import is_common, normalized, plausible
-from afterword_text.search_words import fold
+from afterword_text.language import fold, is_common, normalized, plausible
 
 MOST_EPISODES = 500
 """Words are taken from this many of the user's newest episodes."""

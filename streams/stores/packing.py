@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from afterword.schemas import SummaryCreated
 from afterword.streams.stores.index import Dense, SearchText
-from afterword_text.language import detect_all
-from afterword_text.search_words import hashed, words_of
+from afterword_text.language import detect_all, hashed, search_words
 
 END, ANSWER_END = 0, 1
 """What ends the words of each text, which are unsigned 32-bit integers: first the messages' in order, then the
@@ -43,7 +42,7 @@ def pack_words(messages: Sequence[SearchText], summary: str) -> bytes:
 
 
 def _numbers(text: str, language: str) -> Iterable[int]:
-    return hashed(islice((form for word in words_of(text, language) for form in word.forms), MOST_WORDS))
+    return hashed(islice((form for word in search_words(text, language) for form in word.forms), MOST_WORDS))
 
 
 def packed_words(packed: bytes) -> NDArray[np.uint32]:

@@ -32,8 +32,7 @@ from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, Searc
 from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
 from afterword.streams.tasks import in_parts
 from afterword.streams.tls import verifying_context
-from afterword_text.language import STEMMER
-from afterword_text.search_words import hashed, query_words
+from afterword_text.language import STEMMER, hashed, query_words
 
 STORE = "qdrant"
 TIMEOUT_SECONDS = 10

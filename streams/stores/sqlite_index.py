@@ -26,8 +26,7 @@ from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, Searc
 from afterword.streams.stores.packing import COORDINATE, LAST_END, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows, stored
 from afterword.streams.tasks import apart
-from afterword_text.language import STEMMER
-from afterword_text.search_words import hashed, query_words
+from afterword_text.language import STEMMER, hashed, query_words
 
 LEAST_WORDS, MATCHED = 3, 1000
 """A search finds episodes by this many of the query's rarest words, or by more if these are in fewer than MATCHED

@@ -45,8 +45,7 @@ from afterword_text.gate import Evidence, SourceTexts, assess
 from afterword_text.gate import plain as plain_text
 from afterword_text.gate.claims import facts, fold, names, source_facts
 from afterword_text.gate.quantities import readable
-from afterword_text.language import detect, normalized, plausible, stem_words, words
-from afterword_text.search_words import query_words
+from afterword_text.language import detect, normalized, plausible, query_words, stem_words, words
 from afterword_text.sentences import (
     cut_at_sentence,
     cut_at_word,

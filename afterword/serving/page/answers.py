@@ -13,8 +13,7 @@ from afterword.schemas.messages import Role
 from afterword.serving.page.rendering import brief
 from afterword.streams.stores.episodes import FactOfUser
 from afterword.streams.stores.index import Recalled
-from afterword_text.language import VOCABULARY
-from afterword_text.search_words import query_words
+from afterword_text.language import VOCABULARY, query_words
 from afterword_text.statements import first_person
 from afterword_text.word_model import GENERAL, asked_of_user
 

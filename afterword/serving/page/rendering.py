@@ -33,8 +33,7 @@ from afterword.streams.settings import is_loopback
 from afterword.streams.stores.episodes import revisions_until
 from afterword.streams.stores.index import Recalled
 from afterword.streams.summarizer.summary import EXTRACTIVE
-from afterword_text.language import detect, plausible
-from afterword_text.search_words import query_words, words_of
+from afterword_text.language import detect, plausible, query_words, search_words
 from afterword_text.tokens import count_tokens
 from afterword_text.visible import many, printable, shown
 
@@ -313,7 +312,7 @@ def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator
     either = "|".join(re.escape(form) for form in wanted if len(form) == 2) or "(?!)"
     pairs = re.compile(rf"(?:(?={either}).)+.")  # characters that each begin a pair, and the last pair's end
     for word in WORD.finditer(text[:SHOWN_CHARACTERS]):
-        said = [[*words_of(word[0], language)] for language in languages]
+        said = [[*search_words(word[0], language)] for language in languages]
         if len(said[0]) > 1:  # in a script without spaces, words are pairs of characters
             yield from (
                 (word.start() + run.start(), word.start() + run.end()) for run in pairs.finditer(word[0].casefold())

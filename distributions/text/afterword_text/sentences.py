@@ -6,9 +6,8 @@ from functools import lru_cache
 from itertools import groupby
 
 from afterword_text.language import word_set
-from afterword_text.visible import strip_control_tokens
+from afterword_text.visible import ELLIPSIS, strip_control_tokens
 
-ELLIPSIS = "…"
 OPENING = "([{\"'“‘«¿¡„"
 
 _BREAK = re.compile(

@@ -20,8 +20,9 @@ from afterword_text.extractive.ranking import is_question
 from afterword_text.language import VOCABULARY, word_set
 from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
 from afterword_text.phrases import PHRASES, pattern_of, with_pieces
-from afterword_text.sentences import ELLIPSIS, sentences_of
+from afterword_text.sentences import sentences_of
 from afterword_text.subjects import subject_of
+from afterword_text.visible import ELLIPSIS
 from afterword_text.word_model import KEPT_TEXTS, is_place, probabilities
 from afterword_text.words_of_others import own_words
 

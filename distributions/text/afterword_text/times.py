@@ -25,12 +25,12 @@ from afterword_text.language import (
     WEEKDAYS,
     date_words,
     plausible,
+    search_words,
     stem,
     stems,
     stop_words,
     words,
 )
-from afterword_text.search_words import words_of
 
 TOLD_LATER = timedelta(days=2)
 """Events of a day are often mentioned up to this much later."""
@@ -126,7 +126,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         for language in languages
         for name, symbol in _vocabulary(language).symbols.items()
         if symbol == month
-        for word in words_of(name, language)
+        for word in search_words(name, language)
         for form in word.forms
     )
     is_ago = days.last < today and reader.is_relative

@@ -20,6 +20,8 @@ KEPT = "\n\t"
 """Characters that stay in a text of several lines."""
 LINES = "\n\r\t\u2028\u2029"
 INDENT = "    "
+ELLIPSIS = "…"
+"""Stands for what is left out."""
 _CONTROL_TOKENS = (
     r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
     r"|</?s>|<</?SYS>>|\[/?INST\]"  # Llama 2, Mistral

@@ -2,13 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword_text.language import detect, plausible
-from afterword_text.search_words import fold, hashed, query_words, words_of
+from afterword_text.language import detect, fold, hashed, plausible, query_words, search_words
 
 
 def is_found(query: str, text: str) -> bool:
     """Return whether each word of the query is in the text."""
-    said = {form for word in words_of(text, detect(text)) for form in word.forms}
+    said = {form for word in search_words(text, detect(text)) for form in word.forms}
     return all(not said.isdisjoint(word.forms) for word in query_words(query))
 
 
@@ -100,19 +99,19 @@ def test_vowel_signs_and_kana_voicing_are_no_accents() -> None:
 
 @given(st.text(max_size=200) | st.text("0123456789_.,- ", max_size=20))
 def test_every_text_is_found_by_its_own_words(text: str) -> None:
-    there = {form for word in words_of(text, plausible(text)[0]) for form in word.forms}
+    there = {form for word in search_words(text, plausible(text)[0]) for form in word.forms}
     for word in query_words(text):
         assert word.is_common or not there.isdisjoint(word.forms)
 
 
 @given(st.text(max_size=200))
 def test_words_have_forms_and_nonzero_numbers(text: str) -> None:
-    for word in (*words_of(text, "en"), *query_words(text)):
+    for word in (*search_words(text, "en"), *query_words(text)):
         assert word.forms
         assert all(hashed(word.forms))
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=100) | st.text("ab01 .,'_/-()$", max_size=30))
 def test_ascii_is_read_alike_beside_other_letters(text: str) -> None:
-    beside = list(words_of(f"{text} | é", "en"))
-    assert list(words_of(text, "en")) + list(words_of("é", "en")) == beside
+    beside = list(search_words(f"{text} | é", "en"))
+    assert list(search_words(text, "en")) + list(search_words("é", "en")) == beside

@@ -28,10 +28,10 @@ from afterword_text.extractive.titles import title_of
 from afterword_text.fences import NAMED, SPEAKERS
 from afterword_text.language import UNDETERMINED, detect, detect_all, stem_words, words
 from afterword_text.messages import Episode
-from afterword_text.sentences import ELLIPSIS, cut_at_word, split_sentences, word_end
+from afterword_text.sentences import cut_at_word, split_sentences, word_end
 from afterword_text.texts import MAX_SUMMARY_LENGTH, SHORT_CHARACTERS, TITLE_CHARACTERS, Texts
 from afterword_text.tokens import count_tokens
-from afterword_text.visible import strip_control_tokens
+from afterword_text.visible import ELLIPSIS, strip_control_tokens
 
 REPETITION = 0.8
 """An exchange repeats another one that has more than this share of its words."""

@@ -37,7 +37,7 @@ from afterword_text.language import (
     stem_words,
     word_set,
 )
-from afterword_text.search_words import fold as without_accents
+from afterword_text.language import fold as without_accents
 from afterword_text.tokens import token_ids
 
 COUNTED = 12

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from afterword.reading.memory import NOTHING_KNOWN, hit_lines, hits_as_text
 from afterword.reading.search import EXCERPT_CHARACTERS, excerpt
 from afterword.streams.stores.index import Match, RankingScores, Recalled
-from afterword_text.search_words import query_words
+from afterword_text.language import query_words
 from tests.samples import NOON, a_summary
 
 SCORES = RankingScores(episode=0.5, passage=0.5, message=0.5, cosine=None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from afterword.reading.ranking import BEGINNING, DOUBT, LONG_ANSWER, LONG_SHARE, Ranked, rank
 from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense, Noise, QueryVector, SearchText
 from afterword.streams.stores.packing import pack_vectors, pack_words
-from afterword_text.search_words import query_words
+from afterword_text.language import query_words
 from tests.samples import NOON
 from tests.vectors import query_vector
 
