@@ -9,6 +9,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import SourceRecreated
 from faust_eos.kafka import check_order, check_source
+from tests.rows import with_rows
 
 SOURCE = TopicPartition("orders", 3)
 
@@ -23,16 +24,7 @@ def test_record_from_before_a_partition_grew_is_refused() -> None:
         check_order(SOURCE, 0, 7)
 
 
-@pytest.mark.parametrize(
-    ("source", "known", "found", "is_refused"),
-    [
-        (5, "a", "b", True),
-        (5, "a", "a", False),
-        (5, "", "b", False),  # written with a broker without ids
-        (5, "a", "", False),  # a broker without ids
-        (-1, "a", "b", False),  # no state was made from its records
-    ],
-)
+@with_rows
 def test_source_topic_with_another_id_is_refused(source: int, known: str, found: str, is_refused: bool) -> None:
     with pytest.raises(SourceRecreated, match="orders was deleted") if is_refused else nullcontext():
         check_source("orders", DatabasePosition(source=source, source_id=known), found)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from afterword_text.answer import AnswerUnusable, Limits, StatedFact, is_refusal, read_answer, read_plain
 from afterword_text.tokens import count_tokens
+from tests.rows import with_rows
 
 LIMITS = Limits(800)
 GOOD = {
@@ -177,31 +178,12 @@ def test_problem_never_repeats_the_answer(text: str) -> None:
     assert secret not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I'm sorry, but I can't help with that.",
-        "Sorry, I am unable to do this.",
-        "I cannot summarise this.",
-        "As an AI language model, I have no opinion.",
-        "Lo siento, pero no puedo hacerlo.",
-        "很抱歉，我无法回答。",
-    ],
-)
+@with_rows
 def test_refusals_are_recognized(text: str) -> None:
     assert is_refusal(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "The assistant was sorry that it could not help.",
-        "I-95 is closed.",
-        "The user said: I can't come.",
-        "AI language models were discussed.",
-        "Sorry state of the roof discussed; repair on Monday.",
-    ],
-)
+@with_rows
 def test_summary_about_a_refusal_is_no_refusal(text: str) -> None:
     assert not is_refusal(text)
 

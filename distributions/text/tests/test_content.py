@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword_text.content import ContentUnreadable, Kind, flatten, flatten_message, is_too_deep, said
+from tests.rows import with_rows
 
 SAID, RESULT, REASONING = Kind.SAID, Kind.RESULT, Kind.REASONING
 
@@ -16,29 +17,7 @@ def pieces(content: Any) -> list[tuple[Any, ...]]:
     return [tuple(piece) for piece in flatten(content)]
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("Hello", "Hello"),
-        (["Hello", "you"], "Hello\nyou"),
-        ([{"type": "text", "text": "Hello"}, {"type": "text", "text": "Hello"}], "Hello\nHello"),
-        ([{"type": "text", "text": {"value": "Hello", "annotations": [{"text": "[1]"}]}}], "Hello"),
-        ({"type": "text", "text": "Hello"}, "Hello"),
-        ([{"text": "Hello"}], "Hello"),
-        ([{"type": "input_text", "text": "Hello"}, {"type": "refusal", "refusal": "No."}], "Hello\nNo."),
-        ([{"type": "a kind of the future", "payload": {"said": "two words"}}], "two words"),
-        ([{"type": "card", "body": "Hello"}], "Hello"),
-        ([{"type": "line", "children": [{"leaf": "so it is "}, {"leaf": "there"}]}], "so it is \nthere"),
-        ([{"type": "image", "source": {"data": "AAAA"}, "alt": "A red kayak"}], "A red kayak"),
-        (42, "42"),
-        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "[image]"),
-        ([{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}], "[attachment]"),
-        ([{"text": "What is it?", "images": ["AAAA"]}], "What is it?\n[image]"),
-        ([{"type": "document", "source": {"type": "base64", "data": "AAAA"}}], "[file]"),
-        ([{"type": "input_audio", "input_audio": {"data": "AAAA", "transcript": "Hello"}}], "Hello"),
-        ([{"type": "a kind of the future", "data": "AAAA"}], "[attachment]"),
-    ],
-)
+@with_rows
 def test_spoken_text_is_found(content, text):
     assert pieces(content) == [(SAID, text, ())]
 
@@ -76,20 +55,7 @@ def test_tool_output_is_told_apart(content, answer):
     assert pieces([content]) == [(RESULT, answer, ())]
 
 
-@pytest.mark.parametrize(
-    ("content", "tool"),
-    [
-        ({"type": "tool_use", "id": "1", "name": "weather", "input": {"name": "Oslo"}}, "weather"),
-        ({"toolUse": {"toolUseId": "1", "name": "weather", "input": {}}}, "weather"),
-        ({"functionCall": {"args": {"name": "Oslo"}, "name": "weather"}}, "weather"),
-        ({"type": "server_tool_use", "name": "weather", "input": {}}, "weather"),
-        ({"type": "web_search_call", "status": "completed", "action": {"query": "snow"}}, "web_search"),
-        ({"type": "tool-weather", "toolCallId": "1", "input": {}}, "weather"),
-        ({"type": "dynamic-tool", "toolName": "weather", "state": "input-available", "input": {"q": "a b"}}, "weather"),
-        ({"type": "tool", "name": "weather", "input": {"q": "how is it?"}}, "weather"),
-        ({"tool_invocations": [{"toolName": "weather", "args": {"q": "Oslo"}}]}, "weather"),
-    ],
-)
+@with_rows
 def test_call_has_its_tools_name_and_no_text(content, tool):
     assert pieces([content]) == [(SAID, "", (tool,))]
 
@@ -112,15 +78,7 @@ def test_adjacent_content_parts_are_joined_in_order():
     assert pieces(parts) == [(SAID, "Let me look.", ("weather",)), (RESULT, "snow", ()), (SAID, "It snows.", ())]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
-        {"reasoningContent": {"reasoningText": {"text": "Hm."}}},
-        {"text": "Hm.", "thought": True},
-        {"content_type": "thoughts", "thoughts": [{"content": "Hm."}]},
-    ],
-)
+@with_rows
 def test_reasoning_counts_only_where_nothing_else_is(content):
     assert pieces([content]) == [(REASONING, "Hm.", ())]
     assert pieces([content, "Yes."]) == [(SAID, "Yes.", ())]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from afterword_text.visible import strip_control_tokens
 from tests.nasty_texts import TOKENS
+from tests.rows import with_rows
 
 
 @pytest.mark.parametrize("token", TOKENS)
@@ -13,19 +14,7 @@ def test_control_token_becomes_a_space(token: str) -> None:
     assert strip_control_tokens(f"before{token}after") == "before after"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a < b > c",
-        "x |> f",
-        "[1] and [INSTALL]",
-        "<b>bold</b>",
-        "if a<|b",
-        "[|1; 2|] in OCaml",
-        "a [| b |] c",
-        "Ünïcödé 订单",
-    ],
-)
+@with_rows
 def test_ordinary_text_stays(text: str) -> None:
     assert strip_control_tokens(text) == text
 

@@ -10,6 +10,7 @@ from afterword_text.corrections import (
     corrects,
     likelihoods,
 )
+from tests.rows import with_rows
 
 FORMS = """
 Wait, I got that wrong: make it Saturday.
@@ -55,19 +56,7 @@ def test_ordinary_message_is_not_a_correction(text: str) -> None:
     assert not corrects(text)
 
 
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        ("When is the webinar?", True),
-        ("What's my budget for books?", True),
-        ("Was ist mein Budget?", True),
-        ("¿Cuánto es mi presupuesto?", True),
-        ("Quand est le rendez-vous ?", True),
-        ("How many days are between the two trips?", False),
-        ("When did I move?", False),
-        ("Can you list my trips?", False),
-    ],
-)
+@with_rows
 def test_question_for_a_value_asks_its_present_state(question: str, expected: bool) -> None:
     assert asks_for_value(question) == expected
 
@@ -99,30 +88,6 @@ def test_other_value_may_correct_without_the_form(likelihood: object, earlier: s
     assert likelihoods([later], earlier, ["en"]) == [likelihood]
 
 
-@pytest.mark.parametrize(
-    ("language", "earlier", "later"),
-    [
-        ("en", "My flight leaves at 9 on Friday.", "My bank account is 991-223."),
-        ("en", "My flight leaves at 9 on Friday.", "Actually, my bank account is 991-223."),
-        ("en", "My favourite colour is teal.", "My PIN hint is the walrus."),
-        ("en", "I have two dogs and a parrot.", "My phone number is 555-2368, the PIN of my card is 4411."),
-        ("en", "The parrot died.", "Scratch that, I like mushrooms now."),
-        ("en", "The meeting is on Monday at ten.", "My kids go to Oakwood primary school."),
-        (
-            "en",
-            "My landlord wants 1200, I'm paying 950 now.",
-            "Summarize this: Greg, 45, is a lawyer. I met Ann in 2001.",
-        ),
-        ("en", "The meeting is on Monday.", "Dinner with Paul is on Friday."),
-        ("en", "My code is 4411.", "I earn 4000 a month."),
-        ("de", "Mein Hund heißt Bello.", "Meine Mutter ist krank."),
-        ("de", "Meine PIN ist 9911.", "Ich verdiene 4000 Euro."),
-        ("de", "Die Prüfung ist am Montag.", "Nein, meine Kinder gehen in die Goetheschule."),
-        ("fr", "Le train part à 9 h vendredi.", "Mon code est le 4."),
-        ("fr", "Le plombier vient lundi.", "Ma fille chante mardi."),
-        ("es", "El vuelo sale el viernes a las 9.", "Mi piso es el 4."),
-        ("es", "La reunión es el lunes.", "No, mis hijos van al colegio."),
-    ],
-)
+@with_rows
 def test_statement_about_something_else_corrects_nothing(language: str, earlier: str, later: str) -> None:
     assert likelihoods([later], earlier, [language]) == [None]

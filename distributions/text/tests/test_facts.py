@@ -5,6 +5,7 @@ import pytest
 from afterword.schemas import EpisodeMessage, Fact
 from afterword_text.answer import MOST_FACTS, StatedFact, read_facts
 from afterword_text.facts import grounded
+from tests.rows import with_rows
 from tests.samples import an_episode_message
 
 
@@ -33,16 +34,7 @@ def test_users_fact_is_kept_with_its_message() -> None:
     assert kept(stated("allergic to nuts", 1)) == [("allergic to nuts", "user", ("m1",))]
 
 
-@pytest.mark.parametrize(
-    ("statement", "number"),
-    [
-        ("lives in Leeds", 1),  # another name
-        ("lives in Porto", 5),  # another message
-        ("has lived in Porto since 2018", 1),  # another figure
-        ("Anna calls on 4 May", 5),  # another day
-        ("plays the violin", 1),  # nothing of it was said
-    ],
-)
+@with_rows
 def test_fact_unsupported_by_its_messages_is_dropped(statement: str, number: int) -> None:
     assert kept(stated(statement, number)) == []
 
@@ -134,33 +126,12 @@ def test_fact_has_at_least_one_message() -> None:
         Fact(statement="x", kind="plan", user_id="u1", said_by="user", message_ids=())
 
 
-@pytest.mark.parametrize(
-    ("content", "statement"),
-    [
-        ("I'm not allergic to nuts.", "allergic to nuts"),
-        ("My sister is vegan.", "is vegan"),
-        ("do I like mushrooms", "likes mushrooms"),
-        ("If I moved to Berlin I would need a car.", "lives in Berlin"),
-        ("> I live in Oslo.\nWhat shall I reply to her?", "lives in Oslo"),
-        ('"I live in Oslo," she wrote. Is that polite?', "lives in Oslo"),
-        ("Pretend that I am a pilot from Reno.", "is a pilot from Reno"),
-        ("Ich bin nicht allergisch gegen Nüsse.", "allergisch gegen Nüsse"),
-        ("I have ten children, just kidding.", "has ten children"),
-    ],
-)
+@with_rows
 def test_quoted_denied_framed_or_foreign_fact_is_dropped(content: str, statement: str) -> None:
     assert kept(stated(statement, 1), messages=(message(1, content),)) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "statement"),
-    [
-        ("I don't eat pork, what could I use instead?", "avoids pork"),
-        ("I don't eat pork.", "does not eat pork"),
-        ("My sister is vegan.", "has a sister who is vegan"),
-        ("I'm not only a nurse but a midwife.", "is a nurse and midwife"),
-    ],
-)
+@with_rows
 def test_paraphrased_fact_is_kept(content: str, statement: str) -> None:
     assert kept(stated(statement, 1), messages=(message(1, content),))
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from afterword_text.answer import AnswerUnusable, Limits, read_plain
 from afterword_text.tokens import count_tokens
 from tests.nasty_texts import TOKENS
+from tests.rows import with_rows
 
 LIMITS = Limits(800)
 SAID = "Ada cancelled order 4711. The refund takes three days."
@@ -105,34 +106,7 @@ def test_only_the_text_itself_is_taken(text: str) -> None:
     assert read_plain(text, "long_summary", LIMITS) == SAID
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Ada asked what the </think> tag does. She waits.",
-        "<b>Ada</b> cancelled order 4711. She waits.",
-        "[PHONE] called [EMAIL]. Ada waits.",
-        "Ada sent the summary: it was short.",
-        "Summary judgment was granted. Ada waits.",
-        "They planned:\n\n- a trip\n- a party",
-        "They go by train.\n\nTotal cost: 4000",
-        "41. Ada has it.",
-        "**Past**\nAda left.\n\n**Plans**\nBob stays.",
-        "Ada said “yes”, and Bob “no”",
-        "Sure enough, the train was late: it came at 9.",
-        "Model: X200. Ada bought it.",
-        "Analysis was due.\nAda's answer: no.",
-        "She was asked to end the page with </html>",
-        "Reason for contact: the lid broke.\nThe shop offered 30 €.\nFinal response: Ada accepted.",
-        "Analysis of sales: Berlin fell by 4%.\nNothing else changed.\nOutput:\nA file was sent.",
-        "Okay was the only response Ada gave: she will move to Porto",
-        "Certainly the best answer for Ada was the loan: she saves 30 €.",
-        "Ada sleeps badly.\n\nShe takes magnesium at night, and this helps.",
-        "The query reads from <table1>\nAda wants an index on it.",
-        "{user_id} is missing in the URL",
-        "No answer – Ada called the shop twice",
-        "<b>Ada moved to Porto.</b> She likes it.",
-    ],
-)
+@with_rows
 def test_text_that_mentions_a_tag_or_label_stays(said: str) -> None:
     assert (
         read_plain(said, "long_summary", LIMITS).split() == said.replace("</think>", "/think").replace("- ", "").split()
@@ -151,18 +125,7 @@ def test_surplus_sentences_are_dropped() -> None:
     assert read_plain(text, "long_summary", LIMITS, 5) == " ".join(f"Fact {n} is told." for n in range(5))
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "empty"),
-        ("<|im_end|>", "empty"),
-        ("<|im_start|>assistant\n<|im_end|>", "empty"),
-        ("<think>I cannot stop", "empty"),
-        ("I am done.</think>", "empty"),
-        ("Summary: …", "empty"),
-        ("I'm sorry, but I can't summarise this.", "refusal"),
-    ],
-)
+@with_rows
 def test_unusable_plain_answer_says_why(text: str, problem: str) -> None:
     with pytest.raises(AnswerUnusable, match=problem):
         read_plain(text, "long_summary", LIMITS)

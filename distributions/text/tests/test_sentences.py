@@ -1,31 +1,13 @@
 """Ends of sentences, and cuts of texts."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword_text.sentences import cut_at_sentence, cut_at_word, split_sentences
+from tests.rows import with_rows
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
-        ("Dr. Smith pays $3.50 at 10 a.m. today. Fine.", ["Dr. Smith pays $3.50 at 10 a.m. today.", "Fine."]),
-        ("Er wohnt z. B. in Berlin. Ja.", ["Er wohnt z. B. in Berlin.", "Ja."]),
-        ('She said "Stop." Then left... and came back.', ['She said "Stop."', "Then left... and came back."]),
-        ("我想取消订单。可以吗？好的！", ["我想取消订单。", "可以吗？", "好的！"]),
-        ("「はい。」と言った。次", ["「はい。」", "と言った。", "次"]),
-        ("मैं जाऊँगा। ठीक है।", ["मैं जाऊँगा।", "ठीक है।"]),
-        ("First line\n- second\n\nthird", ["First line", "- second", "third"]),
-        ("1. Open it. 2. Close it.", ["1. Open it.", "2. Close it."]),
-        ("It costs 20. Then pay.", ["It costs 20.", "Then pay."]),
-        ("Added: 4. Budget (300 euros).", ["Added: 4. Budget (300 euros)."]),
-        ("van comes at 8am. new flat is in leeds. ok", ["van comes at 8am.", "new flat is in leeds.", "ok"]),
-        ("am 3. platz, ca. fünf etc. und so", ["am 3. platz, ca. fünf etc. und so"]),
-        ("  \n ", []),
-    ],
-)
+@with_rows
 def test_sentences_end_where_a_reader_would_say(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 

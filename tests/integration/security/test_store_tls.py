@@ -21,6 +21,7 @@ from afterword.streams.summarizer.embedders import make_embedder
 from tests.certificates import Authority
 from tests.endpoints import serving
 from tests.mongo_server import running_mongo
+from tests.rows import with_rows
 
 # on a busy machine a client gives up in the middle of the handshake: asyncio gives the stand-in no hand on what it then
 # leaves to the garbage collector
@@ -110,21 +111,7 @@ async def test_mongodb_is_reached_over_tls_with_a_client_certificate(
                 await reach(over_tls(1, **wrong))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"uri": "mongodb://u:can@ary@h"}, "AFTERWORD_MONGO__URI: it cannot be used: InvalidURI"),
-        ({"uri": "mongodb://u:canary@h:port"}, "AFTERWORD_MONGO__URI: it cannot be used: ValueError"),
-        ({"uri": "http://canary"}, "AFTERWORD_MONGO__URI: it cannot be used: InvalidURI"),
-        ({"uri": "mongodb://u:canary@h/?tls=canary"}, "AFTERWORD_MONGO__URI: an option in it is unknown"),
-        ({"uri": "mongodb://u:canary@h/?canary=1"}, "AFTERWORD_MONGO__URI: an option in it is unknown"),
-        (
-            {"uri": "mongodb://u:canary@h/?readPreference=nearest&readPreferenceTags=dc:canary"},
-            "it cannot be used: ConfigurationError",
-        ),
-        ({"uri": "mongodb://u:canary@h/?tls=true&tlsCAFile=/canary"}, "it cannot be used: FileNotFoundError"),
-    ],
-)
+@with_rows
 def test_unusable_mongodb_credentials_are_named_without_the_password(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         mongo.connect(Mongo.model_validate(options))

@@ -16,6 +16,7 @@ from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, check, 
 from tests.endpoints import serving
 from tests.indexing import put
 from tests.qdrant_server import QdrantServer
+from tests.rows import with_rows
 from tests.samples import a_summary
 
 # the client warns that its local mode has no payload indexes, which only a server is asked for
@@ -79,18 +80,7 @@ async def problem(url: str, seconds: float = 60) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (401, "rejected the API key (401): check AFTERWORD_QDRANT__API_KEY"),
-        (403, "does not permit this with the API key (403)"),
-        (404, "has no such collection, or is not a Qdrant server (404)"),
-        (409, "already has what was to be created (409)"),
-        (418, "refused the request (418)"),
-        (429, "gets too many requests (429)"),
-        (503, "failed (503)"),
-    ],
-)
+@with_rows
 async def test_answering_server_is_not_called_unreachable(status: int, said: str) -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.path == "/":

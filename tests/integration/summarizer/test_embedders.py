@@ -31,6 +31,7 @@ from afterword.streams.summarizer.embedders import (
     prefixes,
 )
 from tests.endpoints import serving
+from tests.rows import with_rows
 
 SERVERS = [("openai", "/v1"), ("ollama", "")]
 
@@ -160,18 +161,7 @@ async def test_queries_and_passages_have_their_own_prefixes(server: EmbeddingSer
     assert [body["input"] for _, body, _ in server.requests] == [["query: dog"], ["text: We got a puppy."]]
 
 
-@pytest.mark.parametrize(
-    ("model", "query", "passage"),
-    [
-        ("text-embedding-3-small", "", ""),
-        ("BAAI/bge-m3", "", ""),
-        ("BAAI/bge-small-en-v1.5", "Represent this sentence for searching relevant passages: ", ""),
-        ("nomic-embed-text:latest", "search_query: ", "search_document: "),
-        ("intfloat/multilingual-e5-large", "query: ", "passage: "),
-        ("snowflake-arctic-embed2", "query: ", ""),
-        ("embeddinggemma:300m", "task: search result | query: ", "title: none | text: "),
-    ],
-)
+@with_rows
 def test_known_models_have_their_prefixes(model: str, query: str, passage: str) -> None:
     assert prefixes(EmbedderSettings(provider="ollama", model=model)) == (query, passage)
     given = EmbedderSettings(provider="ollama", model=model, query_prefix="", passage_prefix="p ")

@@ -11,6 +11,7 @@ from jsonschema import Draft7Validator
 from afterword.streams.settings import Settings, locations, variable
 from afterword.streams.triggers import TRIGGER_PRESETS, parse_trigger, read_trigger
 from helm.generate import CHART, generated
+from tests.rows import with_rows
 
 GUIDE = CHART.parents[1] / "docs" / "how-to" / "kubernetes.md"
 TEMPLATES = sorted(CHART.glob("templates/**/*.*"))
@@ -65,23 +66,7 @@ def test_documented_chart_values_fit_the_schema(block: str, validator: Draft7Val
     assert [error.message for error in validator.iter_errors(yaml.safe_load(block))] == []
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"settings": {"kafka": {"boostrap_servers": "a:1"}}}, "boostrap_servers"),
-        ({"settings": {"llm": {"api_key": "hunter2"}}}, "api_key"),
-        ({"settings": {"mongo": {"uri": "mongodb://a"}}}, "uri"),
-        ({"settings": {"kafka": {"partitions": 0}}}, "0 is less than"),
-        ({"settings": {"kafka": {"group_instance_id": "a"}}}, "group_instance_id"),
-        ({"secrets": {"llm": {"api_key": "hunter2"}}}, "hunter2"),
-        ({"files": {"kafka": {"ssl_ca_file": {"key": "ca.crt"}}}}, "not valid under any"),
-        ({"secrets": {"llm": {"api_key": {"key": "token"}}}}, "existingSecret"),
-        ({"segmenter": {"replica": 2}}, "replica"),
-        ({"archiver": {"settings": {"kafka": {"boostrap_servers": "a:1"}}}}, "boostrap_servers"),
-        ({"summarizer": {"settings": {"kafka": {"partitions": 0}}}}, "0 is less than"),
-        ({"image": {"pullPolicy": "Sometimes"}}, "Sometimes"),
-    ],
-)
+@with_rows
 def test_schema_refuses_meaningless_values(given: dict[str, Any], named: str, validator: Draft7Validator) -> None:
     [error] = validator.iter_errors(given)
     assert named in error.message

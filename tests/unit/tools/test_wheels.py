@@ -2,24 +2,13 @@
 
 import pytest
 
+from tests.rows import with_rows
 from tools.wheels import BUILT, NONE, TABLE, has_wheel, problems, rows
 
 ROW = "numpy==2.5.0  x86-64: 3.11 3.14  arm64: 3.11 3.14\n"
 
 
-@pytest.mark.parametrize(
-    ("wheel", "python", "machine", "fits"),
-    [
-        ("numpy-2.5.0-cp314-cp314-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "3.14", "x86_64", True),
-        ("numpy-2.5.0-cp314-cp314-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "3.14", "aarch64", False),
-        ("numpy-2.5.0-cp314-cp314t-manylinux_2_27_x86_64.whl", "3.14", "x86_64", False),
-        ("numpy-2.5.0-cp314-cp314-musllinux_1_2_x86_64.whl", "3.14", "x86_64", False),
-        ("numpy-2.5.0-cp314-cp314-manylinux_2_39_x86_64.whl", "3.14", "x86_64", False),
-        ("nh3-0.3.1-cp38-abi3-manylinux_2_17_aarch64.manylinux2014_aarch64.whl", "3.14", "aarch64", True),
-        ("regex-2026.1-cp313-cp313-manylinux2014_x86_64.whl", "3.13", "x86_64", True),
-        ("httpx-0.28.1-py3-none-any.whl", "3.12", "aarch64", True),
-    ],
-)
+@with_rows
 def test_wheel_fits_platforms_of_its_tags(wheel: str, python: str, machine: str, fits: bool) -> None:
     assert has_wheel({"wheels": [{"url": f"files/{wheel}"}]}, python, machine) is fits
 

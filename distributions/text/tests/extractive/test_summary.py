@@ -10,6 +10,7 @@ from afterword_text.extractive import condense, summarize
 from afterword_text.language import stem_words
 from afterword_text.sentences import sentences_of, split_sentences
 from afterword_text.texts import MAX_SUMMARY_LENGTH, Texts
+from tests.rows import with_rows
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
@@ -139,15 +140,7 @@ def test_returned_greeting_chooses_nothing(greeting: str, answer: str) -> None:
     assert answer.rstrip("!") not in summary.long_summary
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        "Guten Tag, die Nummer ist 4711",
-        "Great, cancel it",
-        "Hi, order 4711 is late",
-        "great, send it to the Graz office please",
-    ],
-)
+@with_rows
 def test_greeting_with_number_decision_or_request_stays(told: str) -> None:
     assert told in summary_of(("assistant", "Which flight is it about, please?"), ("user", told)).short_summary
 
@@ -325,14 +318,7 @@ def recall(summary: str, reference: str) -> float:
     return len(wanted & set(stem_words(summary, "en"))) / len(wanted)
 
 
-@pytest.mark.parametrize(
-    "turns",
-    [
-        [("user", "你好"), ("user", "我想取消订单12345。"), ("assistant", "订单12345已取消，三天内退款。")],
-        [("user", "Hola"), ("user", "Quiero cancelar mi pedido 12345."), ("assistant", "El pedido se canceló hoy.")],
-        [("user", "Hallo"), ("user", "Ich möchte Bestellung 12345 stornieren."), ("assistant", "Sie ist storniert.")],
-    ],
-)
+@with_rows
 def test_other_languages_keep_their_own_words(turns: list[Turn]) -> None:
     summary = summary_of(*turns)
     assert "12345" in summary.short_summary
@@ -445,20 +431,7 @@ TALK: tuple[Turn, ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    ("said", "correction"),
-    [
-        ("Book the restaurant for Friday at 7.", "Wait, I got that wrong: make it Saturday, half past eight."),
-        ("Book the restaurant for Friday.", "Sorry, it's Saturday."),
-        ("Der Klempner kommt am Montag.", "Doch nicht am Montag, er kommt am Donnerstag."),
-        ("Réserve le restaurant pour mardi.", "Non, pas mardi, mets plutôt jeudi."),
-        ("Reserva el restaurante para el martes.", "No, perdón, mejor el jueves."),
-        ("Prenota il ristorante per martedì.", "Anzi, volevo dire giovedì."),
-        ("Reserva o restaurante para terça.", "Aliás, quis dizer quinta."),
-        ("Reserveer het restaurant voor dinsdag.", "Nee, ik bedoelde donderdag."),
-        ("Book restauranten til tirsdag.", "Nej, jeg mente torsdag."),
-    ],
-)
+@with_rows
 def test_correction_is_in_every_text_of_a_summary(said: str, correction: str) -> None:
     talk = TALK * 2 if said.isascii() and "restaurant for" in said else ()
     summary = summary_of(("user", said), ("assistant", "Ok."), *talk, ("user", correction), ("assistant", "Ok."))

@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from afterword_text.gate import Evidence, Grounding, ground
+from tests.rows import with_rows
 
 MONDAY = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 SAID = "I finally signed up for the pottery class, and I love it."
@@ -160,35 +161,13 @@ def test_other_parts_of_the_time_are_not(wrong: str) -> None:
     assert checked(wrong).share < 1
 
 
-@pytest.mark.parametrize(
-    ("language", "said", "summary"),
-    [
-        ("en", "We leave on the 15th of October.", "They leave on 15 May."),
-        ("en", "We leave on May 15, 2024.", "They leave on 15 May 2023."),
-        ("de", "Der Termin ist am 12. November.", "Der Termin ist am 12. Mai."),
-    ],
-)
+@with_rows
 def test_day_moved_to_another_month_is_unsupported(language: str, said: str, summary: str) -> None:
     assert checked(summary, said, language=language).wrong_figure
     assert not checked(summary, SAID, language=language).wrong_figure
 
 
-@pytest.mark.parametrize(
-    ("language", "said", "summary"),
-    [
-        ("en", "I went yesterday.", "She went on 7 May 2023."),
-        ("en", "We moved two years ago.", "They moved in 2021."),
-        ("en", "We've been here for seven years.", "They have lived there since 2016."),
-        ("en", "We moved 18 months ago.", "They moved in November 2021."),
-        ("en", "Last year we moved.", "They moved in 2022."),
-        ("en", "The exam was on December 15.", "The exam was on 15 December 2022."),
-        ("en", "We met last December.", "They met in December 2022."),
-        ("de", "Vor drei Jahren sind wir umgezogen.", "Sie sind 2020 umgezogen."),
-        ("de", "Übermorgen fahre ich.", "Sie fährt am 10.05.2023."),
-        ("es", "Nos mudamos hace tres años.", "Se mudaron en 2020."),
-        ("da", "Vi rejser om to uger.", "De rejser den 22. maj 2023."),
-    ],
-)
+@with_rows
 def test_relative_words_allow_their_date(language: str, said: str, summary: str) -> None:
     assert checked(summary, said, language=language).unsupported == ()
     assert checked(summary, SAID, MONDAY + timedelta(days=40, weeks=200), language).unsupported != ()

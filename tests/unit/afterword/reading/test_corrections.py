@@ -9,6 +9,7 @@ from afterword.reading.memory import hits_as_text
 from afterword.schemas import MessageDeleted
 from afterword.streams.stores.index import Match
 from afterword.streams.stores.messages import ArchiveChange
+from tests.rows import with_rows
 from tests.samples import NOON
 from tests.unit.afterword.reading.remembered import Remembered
 
@@ -84,14 +85,7 @@ async def test_unrelated_messages_are_not_shown_as_corrections(
     assert {match.content for match in await matches(world)} == set(TOLD)
 
 
-@pytest.mark.parametrize(
-    ("question", "answer", "later"),
-    [
-        ("when does my flight leave?", "My flight leaves at 9 on Friday.", "My bank account is 991-223."),
-        ("when is the meeting?", "The meeting is on Monday at ten.", "My kids go to Oakwood primary school."),
-        ("Wie heißt mein Hund?", "Mein Hund heißt Bello.", "Meine Mutter ist krank."),
-    ],
-)
+@with_rows
 @pytest.mark.parametrize("is_next", [False, True])
 async def test_statement_of_something_else_is_no_correction(
     world: Remembered, question: str, answer: str, later: str, is_next: bool
@@ -104,21 +98,7 @@ async def test_statement_of_something_else_is_no_correction(
     assert not [match for match in others if match.score == best.score]
 
 
-@pytest.mark.parametrize(
-    ("question", "text", "fields", "first"),
-    [
-        ("What is my snack budget?", "I've adjusted the snack budget to $75 for the movies, any ideas?", {}, "c2"),
-        ("What was my snack budget?", "I've adjusted the snack budget to $75 for the movies, any ideas?", {}, "c1"),
-        (
-            "What is my snack budget?",
-            "For the films we need drinks, ice cream and popcorn; a snack budget that I like is $75.",
-            {},
-            "c1",
-        ),
-        ("What is my snack budget?", "I've adjusted the rent to $750 for the year.", {}, "c1"),
-        ("What is my snack budget?", "You adjusted the snack budget to $75 for the movies.", {"user_id": "u2"}, "c1"),
-    ],
-)
+@with_rows
 async def test_later_change_comes_before_what_it_changes(
     world: Remembered, question: str, text: str, fields: dict[str, Any], first: str
 ) -> None:

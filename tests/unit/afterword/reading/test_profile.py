@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 from itertools import chain
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from afterword.reading.profile import KnownFact, Profile, profile
 from afterword.schemas import Fact
 from afterword.streams.stores.episodes import FactOfUser
 from afterword_text.tokens import count_tokens
+from tests.rows import with_rows
 from tests.samples import NOON, a_fact, of_user
 
 
@@ -195,17 +195,7 @@ def end(statement: str, attribute: str | None = None) -> Fact:
     return a_fact(statement, attribute=attribute, status="ended")
 
 
-@pytest.mark.parametrize(
-    ("statement", "denial"),
-    [
-        ("I'm allergic to peanuts.", "I'm not allergic to peanuts after all"),
-        ("I'm allergic to peanuts.", "the peanut test was negative"),
-        ("I drive a 2014 Fiat Panda.", "we sold the Fiat Panda"),
-        ("I take antibiotics until further notice.", "I'm done with the antibiotics"),
-        ("Ich bin Vegetarierin.", "Ich bin keine Vegetarierin mehr"),
-        ("Tengo un perro que se llama Trufo.", "Trufo murió el sábado"),
-    ],
-)
+@with_rows
 def test_denial_ends_its_fact(statement: str, denial: str) -> None:
     episodes = said(0, a_fact(statement)), said(3, end(denial))
     assert holding(*episodes) == []
@@ -214,15 +204,7 @@ def test_denial_ends_its_fact(statement: str, denial: str) -> None:
     assert holding(said(0, end(denial)), said(3, a_fact(statement))) == [statement]
 
 
-@pytest.mark.parametrize(
-    ("statement", "denial"),
-    [
-        ("I have two cats.", "I'm not allergic to cats any more"),
-        ("I use Vim at work.", "I no longer like Vim"),
-        ("I work for Sonae.", "my brother no longer works for Sonae"),
-        ("I'm allergic to bees.", "I'm not allergic to peanuts after all"),
-    ],
-)
+@with_rows
 def test_unrelated_denial_ends_nothing(statement: str, denial: str) -> None:
     assert holding(said(0, a_fact(statement)), said(3, end(denial))) == [statement]
 

@@ -29,6 +29,7 @@ from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.packing import pack_words
 from afterword_text.tokens import count_tokens
 from tests.doubles.stores import MemoryMessages
+from tests.rows import with_rows
 from tests.samples import NOON
 from tests.unit.afterword.reading.remembered import (
     NEWCOMERS_QUESTIONS,
@@ -316,20 +317,7 @@ async def test_named_day_comes_before_the_days_after(world: Remembered) -> None:
         assert (await _days_found(memory, f"how many km along the river {when}?"))[0] == day, when
 
 
-@pytest.mark.parametrize(
-    ("question", "right", "other", "ago"),
-    [
-        ("Which shop sold me the 5/16 wrench?", "A 5/16 wrench at Bauhaus.", "The 3/8 wrench is from Obi.", 1),
-        ("Welche Wohnung ist die 12?", "Die Wohnung 12 ist unterm Dach.", "Die Wohnung 7 ist im Erdgeschoss.", 1),
-        ("¿Qué número llevo, el 10?", "Llevo el número 10 en el equipo.", "Llevo el número 7 en el coro.", 18),
-        ("Gioco con il 10?", "A calcetto gioco con la maglia 10.", "A pallavolo gioco con la maglia 7.", 18),
-        ("Quel étage, le 4?", "Mon étage est le 4, sans ascenseur.", "Mon étage au bureau est le 7.", 24),
-        ("Woon ik op de 3e?", "Ik woon op de 3e verdieping.", "Mijn tante woon je op de 7e verdieping.", 25),
-        ("Do I live on the 3rd?", "I live on the 3rd floor.", "My aunts live on the 7th floor.", 25),
-        ("taxi on the 26th?", "The taxi was 9 EUR, day and night.", "I ate 26 plums.", 4),
-        ("How much was the taxi on the 26th?", "The taxi was 9 EUR.", "The taxi was 26 EUR.", 4),
-    ],
-)
+@with_rows
 async def test_number_that_may_be_a_day_finds_the_right(
     world: Remembered, question: str, right: str, other: str, ago: int
 ) -> None:
@@ -524,21 +512,7 @@ async def test_failed_search_span_has_its_error_type(
     assert "secret" not in span.to_json()
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "query"),
-    [
-        ("제주에서 귤을 샀어요.", "제주는 바람이 너무 많아요.", "제주에서"),
-        ("부산으로 이사했어요.", "부산에 친구가 있어요.", "부산으로"),
-        ("학교에서는 조용해요.", "학교가 너무 멀어요.", "학교에서는"),
-        ("병원까지 걸었어요.", "병원은 문을 닫았어요.", "병원까지"),
-        ("회의를 미뤘어요.", "회의가 길었어요.", "회의를"),
-        ("커피도 마셔요.", "커피를 끊었어요.", "커피도"),
-        ("고양이와 살아요.", "고양이가 아파요.", "고양이와"),
-        ("서울처럼 추워요.", "서울의 집은 비싸요.", "서울처럼"),
-        ("엄마한테 말했어요.", "엄마랑 통화했어요.", "엄마한테"),
-        ("바다보다 산이 좋아요.", "바다에 갔어요.", "바다보다"),
-    ],
-)
+@with_rows
 async def test_korean_noun_is_found_with_another_particle(world: Remembered, one: str, other: str, query: str) -> None:
     for number, content in enumerate((one, other)):
         await world.summarise(await world.say(content, conversation_id=f"k{number}"))

@@ -3,6 +3,7 @@
 import pytest
 
 from afterword.reading.spelling import respelt
+from tests.rows import with_rows
 
 SAID = (
     "My dentist appointment is on Tuesday at nine.",
@@ -14,18 +15,7 @@ SAID = (
 )
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("denist apointment", "dentist appointment"),
-        ("when is my denist apointment?", "when is my dentist appointment?"),
-        ("hospitl", "hospital"),
-        ("hopsital", "hospital"),
-        ("curtans", "curtains"),
-        ("Alergien", "allergien"),
-        ("cathédralle", "cathedrale"),
-    ],
-)
+@with_rows
 def test_misspelling_becomes_the_users_own_word(query: str, expected: str) -> None:
     assert respelt(query, SAID) == expected
 

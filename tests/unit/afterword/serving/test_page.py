@@ -52,6 +52,7 @@ from afterword.streams.settings import Kafka, Llm, Settings
 from afterword.streams.stores.episodes import UsageTotals
 from tests.blocking import MOST_SHARE, blocking
 from tests.nasty_texts import mixed
+from tests.rows import with_rows
 from tests.samples import a_stored_episode, a_summary
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_erasures import running, until
@@ -483,18 +484,7 @@ async def test_foreign_text_is_escaped_everywhere() -> None:
             assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page.text))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/conversation?id=c1",
-        "/conversation?id=c1&version=x",
-        "/conversation/context?id=c1",
-        "/conversation/message?id=c1&message_id=m0",
-        "/conversation/edit?id=c1&message_id=m0",
-        "/dead-letters",
-        "/live/lag",
-    ],
-)
+@with_rows
 async def test_data_beyond_a_principals_rights_is_not_found(path: str) -> None:
     everything = frozenset({"read", "write", "admin"})
     async with serving(Holder(scopes=everything, tenant_id="t2")) as served:
@@ -504,16 +494,7 @@ async def test_data_beyond_a_principals_rights_is_not_found(path: str) -> None:
         assert "flight" not in answer.text
 
 
-@pytest.mark.parametrize(
-    ("action", "ids"),
-    [
-        ("save-message", {"id": "c1", "message_id": "m0"}),
-        ("delete-message", {"id": "c1", "message_id": "m0"}),
-        ("close-episode", {"id": "c1"}),
-        ("hand-over", {"id": "c1"}),
-        ("delete-conversation", {"id": "c1"}),
-    ],
-)
+@with_rows
 async def test_changes_are_sent_for_the_conversations_tenant(action: str, ids: dict[str, str]) -> None:
     async with serving() as served:
         await a_conversation(served)
@@ -527,15 +508,7 @@ async def test_changes_are_sent_for_the_conversations_tenant(action: str, ids: d
         assert (b'"new\\ntext"' in record.value) == (action == "save-message")
 
 
-@pytest.mark.parametrize(
-    ("action", "ids"),
-    [
-        ("delete-conversation", {"id": "c1", "message_id": "m0"}),
-        ("hand-over", {"id": "c1"}),
-        ("delete-message", {"id": "c1"}),
-        ("delete", {"id": "c1"}),
-    ],
-)
+@with_rows
 async def test_form_that_contradicts_its_button_changes_nothing(action: str, ids: dict[str, str]) -> None:
     async with serving() as served:
         await a_conversation(served)
@@ -769,15 +742,7 @@ def test_unsupported_words_are_underlined_and_everything_is_escaped() -> None:
     assert "&lt;b&gt;<mark" in shown
 
 
-@pytest.mark.parametrize(
-    ("query", "text", "marked"),
-    [
-        ("flights to Rome", "A flight to Rome & <Roman> holidays.", ["flight", "Rome"]),
-        ("wohnungen", "Die Wohnung ist frei.", ["Wohnung"]),
-        ("東京駅", "明日は東京駅で会う", ["東京駅"]),
-        ("nothing", "A flight.", []),
-    ],
-)
+@with_rows
 def test_words_are_marked_in_every_form_the_search_finds(query: str, text: str, marked: list[str]) -> None:
     shown = str(with_words(text, word_finder(query)))
     assert re.findall("<mark>(.*?)</mark>", shown) == marked

@@ -13,6 +13,7 @@ from afterword.serving.requests import MOST_BYTES, Principal
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import FactOfUser
 from tests.blocking import MOST_SHARE, blocking
+from tests.rows import with_rows
 from tests.samples import NOON, a_fact, a_stored_episode, of_user
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
@@ -240,18 +241,7 @@ async def test_path_may_contain_any_id(name: str) -> None:
         assert one.json() == episodes[0]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1/conversations/c9",
-        "/v1/conversations/c9/context",
-        "/v1/conversations/c9/messages",
-        "/v1/episodes/c9:1",
-        "/v1/conversations/c1/../../metrics%00",
-        "/v1/nothing",
-        "//v1/conversations/c1",
-    ],
-)
+@with_rows
 async def test_unknown_resource_is_not_found(path: str) -> None:
     async with serving() as served:
         await a_conversation(served)
@@ -282,20 +272,7 @@ async def test_wrong_parameters_are_named(path: str, field: str) -> None:
         assert answer.json()["problems"][0]["field"] == field
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({"query": {"$ne": None}, "user_id": "u1"}, "body.query"),
-        ({"query": "q", "user_id": {"$gt": ""}}, "body.user_id"),
-        ({"query": "q", "user_id": "u1", "tenant_id": ["t1"]}, "body.tenant_id"),
-        ({"query": "q", "user_id": "u1", "k": "5"}, "body.k"),
-        ({"query": "q", "user_id": "u1", "k": 101}, "body.k"),
-        ({"query": "q", "user_id": "u1", "where": "1"}, "body.where"),
-        ({"query": "q", "user_id": "u1", "started_after": 5}, "body.started_after"),
-        ({"query": "secret-7"}, "user_id"),
-        ([], "body"),
-    ],
-)
+@with_rows
 async def test_wrong_bodies_are_named_and_not_repeated(body: Any, field: str) -> None:
     async with serving() as served:
         answer = await served.client.post("/v1/recall", json=body)

@@ -38,6 +38,7 @@ from afterword.streams.summarizer.llm import (
 from afterword.streams.summarizer.retrying import MOST_UNUSABLE, ServerState
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests.doubles.llm import a_client, unread
+from tests.rows import with_rows
 from tests.samples import a_closed_episode
 from tests.unit.summarizer.llm.test_strange_servers import LLM, TEXT, TEXTS, Server, answers, provider, summary_of
 
@@ -96,30 +97,13 @@ def test_unreadable_native_reason_leaves_the_mapped_one(fields: object) -> None:
     assert read_openai_reply(ended(None, provider_specific_fields=fields), {}).outcome == "ok"
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"provider_specific_fields": {"error": {"code": 502, "message": "x"}, "native_finish_reason": "error"}},
-        {"provider_specific_fields": {"native_finish_reason": "ERROR"}},
-        {"native_finish_reason": "error"},
-        {"error": {"code": 502, "message": "x"}},
-    ],
-)
+@with_rows
 def test_error_beside_an_answer_makes_it_unavailable(choice: dict[str, Any]) -> None:
     with pytest.raises(ProviderUnavailable):
         read_openai_reply(ended(None, **choice), {})
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"content": None, "reasoning_content": "Let me think"},
-        {"content": "", "reasoning": "Let me think"},
-        {"content": "<think>Let me think about"},
-        {"content": [{"type": "thinking", "thinking": "Let me think"}]},
-        {},
-    ],
-)
+@with_rows
 def test_answer_cut_off_in_its_thoughts_says_what_helps(message: dict[str, Any]) -> None:
     of_openai = read_openai_reply({"choices": [{"message": message, "finish_reason": "length"}]}, {})
     of_ollama = read_ollama_reply({"message": message, "done": True, "done_reason": "length"})
@@ -355,19 +339,7 @@ async def test_failed_calls_have_model_and_outcome(answer: Any, outcome: str) ->
     assert {(calls.model, calls.outcome) for calls in request.calls} == {("m", outcome)}
 
 
-@pytest.mark.parametrize(
-    ("usage", "prompt", "completion"),
-    [
-        (None, 54, 6),
-        ({}, 54, 6),
-        ({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, 54, 6),
-        ({"prompt_tokens": None, "completion_tokens": -1}, 54, 6),
-        ({"prompt_tokens": "120", "completion_tokens": 40.0}, 54, 6),
-        ({"prompt_tokens": 120}, 120, 6),
-        ({"completion_tokens": 40}, 54, 40),
-        ({"prompt_tokens": 120, "completion_tokens": 40}, 120, 40),
-    ],
-)
+@with_rows
 async def test_tokens_a_server_does_not_report_are_estimated(usage: Any, prompt: int, completion: int) -> None:
     status, body = answers("five words are enough here")
     server = Server(lambda _: (status, {**body, "usage": usage}))

@@ -19,24 +19,12 @@ from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm import ChatRequest, context_tokens
 from afterword.streams.summarizer.retrying import retrying
 from tests.doubles.llm import a_provider
+from tests.rows import with_rows
 
 NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        ("7", 7.0),
-        (" 1.5 ", 1.5),
-        ("Mon, 05 Jan 2026 12:00:30 GMT", 30.0),
-        ("Mon, 05 Jan 2026 11:00:00 GMT", 0.0),
-        ("soon", None),
-        ("-5", None),
-        ("nan", None),
-        ("Mon, 05 Jan 99999999999 12:00:00 GMT", None),
-        (None, None),
-    ],
-)
+@with_rows
 def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
     assert retry_after_seconds(value, NOW) == seconds
 

@@ -1,11 +1,11 @@
 """Places where an episode may be cut."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeMessage
 from afterword_text.tokens import groups, packed
+from tests.rows import with_rows
 from tests.samples import an_episode_message
 
 ROLES = {"u": "user", "a": "assistant", "s": "system", "t": "tool", "c": "assistant", "f": "user"}
@@ -19,24 +19,7 @@ def said(letters: str) -> list[EpisodeMessage]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("letters", "kept_together"),
-    [
-        ("", []),
-        ("uaua", ["u", "a", "u", "a"]),
-        ("uctau", ["u", "ct", "a", "u"]),
-        ("ucttta", ["u", "cttt", "a"]),  # several results of one call
-        ("ucctta", ["u", "cctt", "a"]),  # two calls at once, then both results
-        ("uctcta", ["u", "ct", "ct", "a"]),  # one call after the other
-        ("ucata", ["u", "cat", "a"]),  # the assistant says something while the tool works
-        ("uatta", ["u", "att", "a"]),  # no message names its tools: the one right before called them
-        ("ucuta", ["u", "c", "ut", "a"]),  # the user has spoken since
-        ("fta", ["ft", "a"]),  # the user's own message set off the tool
-        ("tta", ["tt", "a"]),  # the call was in the episode before
-        ("uta", ["ut", "a"]),
-        ("ucacta", ["u", "cact", "a"]),
-    ],
-)
+@with_rows
 def test_call_and_its_results_are_one_group(letters: str, kept_together: list[str]) -> None:
     assert [letters[run.start : run.stop] for run in groups(said(letters))] == kept_together
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.writing.importing.formats import ImportOptions, ImportOutcome, LeftOut, Rejected
+from tests.rows import with_rows
 from tests.unit.afterword.writing.importing.histories import all_accounted, json_values, messages_of, read_all, reasons
 
 ANN = ImportOptions("ann")
@@ -151,27 +152,7 @@ def test_unspoken_content_is_archived_but_not_summarized(unsaid, role, content):
     assert not two.skip_summarization
 
 
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        ("The ferry leaves at 8:15 \ue200cite\ue202turn0search3\ue202turn1news2\ue201.", "The ferry leaves at 8:15."),
-        ("See \ue200url\ue202the timetable\ue202turn0search1\ue201 first.", "See the timetable first."),
-        ('In \ue200entity\ue202["city","Brest"]\ue201 it rains.', "In Brest it rains."),
-        ("\ue203It rains\ue204\ue206 \ue200filecite\ue202turn0file0\ue202L1-L9\ue201.", "It rains."),
-        ("On \ue200video\ue202The isles\ue202turn0search7\ue201 it rains.", "On The isles it rains."),
-        ('It rains \ue200image_group\ue202{"query":["Brest"]}\ue201.', "It rains."),
-        ("It rains【12†source】.", "It rains."),
-        ("It rains【oaicite:2】.", "It rains."),
-        ("It rains&#8203;``【oaicite:0】``&#8203;.", "It rains."),
-        ("It rains fileciteturn0file0L5-L8.", "It rains."),
-        ("It rains \ue202turn0search3.", "It rains."),
-        ('The \ue200product_entity\ue202["turn0product1","Kayak"]\ue201 floats.', "The Kayak floats."),
-        ("It rains citeturn0search3turn1news2.", "It rains."),
-        ("It rains:contentReference[oaicite:0]{index=0} [oai_citation:1‡a.pdf](sandbox:/a.pdf).", "It rains."),
-        ("It rains \ue200cite\ue202turn0search3 and snows.", "It rains and snows."),
-        ("He can cite turn 0 by heart.", "He can cite turn 0 by heart."),
-    ],
-)
+@with_rows
 def test_citations_and_links_appear_as_people_see_them(written, shown):
     assert [m.content for m in messages_of(read(chain(said("assistant", written))))] == [shown]
 

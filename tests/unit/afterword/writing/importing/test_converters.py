@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from afterword.writing.importing.formats import ImportOptions
+from tests.rows import with_rows
 from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
 
 CONVERTERS = Path(__file__).parents[5] / "examples" / "convert"
@@ -165,27 +166,15 @@ def test_calls_and_results_of_sharegpt_have_their_roles(tmp_path: Path) -> None:
     assert b"record 1, message 3: role 'narrator'" in run("sharegpt.py", str(tmp_path / "a.json"), "ann").stderr
 
 
-@pytest.mark.parametrize(
-    ("said", "role", "content", "tools"),
-    [
-        ({"from": "AI", "value": "Yes."}, "assistant", "Yes.", ()),
-        ({"from": "function-call", "value": '[{"name": "a"}, {"name": "b"}]'}, "assistant", "", ("a", "b")),
-        ({"from": "function_call", "value": '<tool_call>{"name": "a"}</tool_call>'}, "assistant", "", ("a",)),
-        ({"from": "gpt", "value": 'Look.\n<tool_call>\n{"name": "a", "arguments": {"x": 1}}\n</tool_call>'},
-         "assistant", "Look.", ("a",)),
-        ({"from": "gpt", "value": "<think>\nlonely\n</think>\nYes."}, "assistant", "Yes.", ()),
-        ({"from": "human", "value": "What is <think>?"}, "user", "What is <think>?", ()),
-        ({"role": "user", "content": "Hi"}, "user", "Hi", ()),
-    ],
-)  # fmt: skip
+@with_rows
 @pytest.mark.parametrize("key", ["conversations", "items", "messages"])
 def test_message_of_sharegpt_is_converted_as_said(
-    tmp_path: Path, key: str, said: dict[str, str], role: str, content: str, tools: tuple[str, ...]
+    tmp_path: Path, key: str, said: dict[str, str], role: str, content: str, tools: list[str]
 ) -> None:
     (tmp_path / "a.json").write_text("\ufeff" + json.dumps({key: [said]}, indent=1))
     done = run("sharegpt.py", str(tmp_path / "a.json"), "ann")
     [message] = messages_of(read_all("jsonl", {"-": done.stdout}, ImportOptions()))
-    assert (message.role, message.content, message.tools) == (role, content, tools)
+    assert (message.role, message.content, list(message.tools)) == (role, content, tools)
 
 
 def test_unknown_sharegpt_records_are_named_and_others_converted(tmp_path: Path) -> None:
@@ -233,20 +222,7 @@ def test_export_of_telegram_is_converted() -> None:
     assert left_out == [b"left out: channel900 1 create_group", b"left out: channel900 9 unsupported"]
 
 
-@pytest.mark.parametrize(
-    ("message", "content"),
-    [
-        ({"text": ["mail ", {"type": "email", "text": "a@example.org"}]}, "mail a@example.org"),
-        ({"text": ["Look: ", {"type": "blockquote", "text": "one\ntwo"}]}, "Look: \n> one\n> two"),
-        ({"text": "", "file": "s.webp", "media_type": "sticker", "sticker_emoji": "⛵"}, "[sticker]"),
-        ({"text": "", "file": "v.mp4", "media_type": "video_message"}, "[video]"),
-        ({"text": "", "file": "a.bin"}, "[file]"),
-        ({"text": "", "location_information": {"latitude": 1.5, "longitude": 2.5}}, "[location]"),
-        ({"text": "", "contact_information": {"first_name": "Tom", "phone_number": "1"}}, "[contact]"),
-        ({"text": "", "photo": "p.jpg", "forwarded_from": "News"}, "> News: [image]"),
-        ({"text": r"C:\x0B is a path", "id": "1"}, r"C:\x0B is a path"),
-    ],
-)
+@with_rows
 def test_message_of_telegram_is_converted_as_read(tmp_path: Path, message: dict[str, Any], content: str) -> None:
     said = {"id": 1, "type": "message", "date_unixtime": "1772442001", "from": "Ida", "from_id": "user5", **message}
     chat = {"name": "Ida", "type": "personal_chat", "id": 5, "messages": [said]}

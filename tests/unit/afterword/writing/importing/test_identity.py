@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.writing.importing.formats import ImportOptions, Refused, conversation_of, user_of
+from tests.rows import with_rows
 from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
 
 SAID = [{"role": "user", "content": "My salary will be cut."}]
@@ -35,31 +36,7 @@ def test_user_named_by_a_record_is_read(named, user):
     assert user_of(named) == user
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        {"user": {"id": "u7", "name": "Bo"}},
-        {"user_id": ["u7"]},
-        {"user_id": True},
-        {"user_id": 7.5},
-        {"actor": {"id": "bo"}},
-        {"user_id": "a", "userId": "b"},
-        {"username": "bo"},
-        {"customer_id": 9},
-        {"requester_id": 9},
-        {"ownerEmail": "bo@example.org"},
-        {"created_by": "bo"},
-        {"end-user": "bo"},
-        {"uid": 3},
-        {"metadata": {"user_id": "bo"}},
-        {"config": {"configurable": {"user_id": 7}}},
-        {"participants": ["bo", "bot"]},
-        {"members": [{"id": 7}]},
-        {"context": [{"user_id": "bo"}]},
-        {"attributes": [{"key": "user.id", "value": {"stringValue": "bo"}}]},
-        {"metadata": '{"user_id": "bo"}'},
-    ],
-)
+@with_rows
 def test_record_with_an_unreadable_user_is_rejected(named):
     with pytest.raises(Refused, match="user"):
         user_of(named)
@@ -128,16 +105,7 @@ def test_numbered_conversations_are_told_apart(name):
     assert [(m.conversation_id, m.user_id) for m in found] == [("41", "pat")] * 2 + [("42", "quinn")] * 2
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        {"thread_id": {"id": 41}},
-        {"conversation": {"id": 41}},
-        {"_id": {"$oid": "41"}},
-        {"dialogue_no": 41},
-        {"config": {"configurable": {"thread_id": 41}}},
-    ],
-)
+@with_rows
 def test_record_with_an_unreadable_conversation_is_rejected(named):
     with pytest.raises(Refused, match="conversation"):
         conversation_of(named)

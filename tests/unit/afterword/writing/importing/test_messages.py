@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.writing.importing.formats import ImportOptions, ImportOutcome, Rejected
+from tests.rows import with_rows
 from tests.unit.afterword.writing.importing.histories import (
     all_accounted,
     lines,
@@ -66,17 +67,7 @@ def test_damaged_line_among_bare_messages_is_named():
     assert reasons(outcomes) == ["h.jsonl:3: not JSON at column 1"]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        {
-            "content": None,
-            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-        },
-        {"content": None, "function_call": {"name": "f", "arguments": "{}"}},
-        {"content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
-    ],
-)
+@with_rows
 def test_textless_tool_call_is_kept_with_its_name(call):
     [message] = messages_of(read([{"messages": [{"role": "assistant", **call}]}]))
     assert (message.content, message.tools) == ("", ("f",))
@@ -201,18 +192,7 @@ def test_anything_is_imported_omitted_or_rejected(value, as_lines):
     assert all_accounted(outcomes)
 
 
-@pytest.mark.parametrize(
-    ("time", "moment"),
-    [
-        ("1710123012345", "2024-03-11T02:10:12.345Z"),
-        ("1700101012030", "2023-11-16T02:16:52.030Z"),
-        ("1718000000", "2024-06-10T06:13:20.000Z"),
-        (" 1718000000.5 ", "2024-06-10T06:13:20.500Z"),
-        (1718000000, "2024-06-10T06:13:20.000Z"),
-        ("2024-05-01T12:00:00", "2024-05-01T12:00:00.000Z"),
-        ("2024-05-01", "2024-05-01T00:00:00.000Z"),
-    ],
-)
+@with_rows
 @pytest.mark.parametrize("name", ["createdAt", "timestamp", "date_sent", "ts"])
 def test_time_is_read_as_number_or_iso_8601(time, moment, name):
     [message] = messages_of(read([{"messages": [{"role": "user", "content": "The orchid needs water.", name: time}]}]))
@@ -242,22 +222,7 @@ def test_message_whose_time_would_be_a_guess_is_rejected(time):
     assert reasons(outcomes)[0].startswith("history.json:1: message 1: its time is neither seconds or milliseconds")
 
 
-@pytest.mark.parametrize(
-    ("message", "text"),
-    [
-        (
-            {"role": "user", "content": [{"type": "text", "text": {"value": "Bay nine.", "annotations": []}}]},
-            "Bay nine.",
-        ),
-        ({"role": "user", "parts": [{"type": "text", "text": "Ines has it."}]}, "Ines has it."),
-        ({"role": "user", "content": {"type": "text", "text": "Order fresh ink."}}, "Order fresh ink."),
-        ({"role": "assistant", "content": None, "audio": {"id": "a1", "transcript": "Platform six."}}, "Platform six."),
-        ({"role": "USER", "content": "Hello"}, "Hello"),
-        ({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}, "Hello"),
-        ({"type": "function_call_output", "call_id": "1", "output": "snow"}, "snow"),
-        ({"role": "tool", "content": {"celsius": -3}}, '{"celsius":-3}'),
-    ],
-)
+@with_rows
 def test_text_is_found_wherever_it_is(message, text):
     assert contents(read([{"id": "c", "messages": [message]}])) == [text]
 

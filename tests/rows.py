@@ -1,0 +1,37 @@
+"""Tables of a test module: the `.jsonl` file of its name holds the rows of its tests that are marked `with_rows`."""
+
+import functools
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+def with_rows(test: Test) -> Test:
+    """Run the test once for each of its rows.
+
+    In the file a line with an object begins a table: it names the test and the arguments. Each list after it is a row,
+    and a line with a text is a comment.
+    """
+    names, values = _tables(Path(inspect.getfile(test)).with_suffix(".jsonl"))[test.__name__]
+    parametrized: Test = pytest.mark.parametrize(names, values)(test)
+    return parametrized
+
+
+@functools.cache
+def _tables(path: Path) -> dict[str, tuple[list[str], list[list[Any]]]]:
+    tables: dict[str, tuple[list[str], list[list[Any]]]] = {}
+    values: list[list[Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        match json.loads(line):
+            case {"test": test, "arguments": names}:
+                values = []
+                tables[test] = names, values
+            case list(row):
+                values.append(row)
+    return tables
