@@ -48,9 +48,8 @@ VECTOR_WEIGHT, NEAREST = 1.75, 5.0
 """Weight of a message's cosine, which counts as a share: 0 at the mean of the query's cosines with background
 sentences, 1 at NEAREST standard deviations above it or, if there are higher ones, at the highest. In long talks about
 one subject, most are higher."""
-LONG_ANSWER = 0.8
-"""Weight of the cosine of a long answer of the assistant, whose vector stands for its beginning alone: much of it only
-repeats the question that it answers."""
+LONG_ANSWER = 0.9
+"""Weight of a long answer of the assistant: much of it only repeats the question that it answers."""
 CERTAIN, DOUBT = 2.5, 1.4
 """A cosine CERTAIN standard deviations above the model's mean covers the whole query. Coverage is raised to the power
 of DOUBT, because cosines half as high are common among texts of one subject."""
@@ -85,6 +84,8 @@ class Ranked(NamedTuple):
     """The scores of all its messages, in order."""
     best_words: Set[int]
     """The first words of its best message, as numbers."""
+    is_answer: bool
+    """Whether its best message is a long answer of the assistant."""
     scores: RankingScores
     of_time: float = 0.0
     """How well it matches the time named in the query, 0 to 1."""
@@ -93,7 +94,7 @@ class Ranked(NamedTuple):
     def unranked(cls, candidate: Candidate) -> "Ranked":
         """Return a candidate that is wanted for its time, not for its words."""
         nothing = RankingScores(episode=0, passage=0, message=0, cosine=None)
-        return cls(candidate, 1.0, 1.0, [0.0] * len(candidate.message_ids), frozenset(), nothing)
+        return cls(candidate, 1.0, 1.0, [0.0] * len(candidate.message_ids), frozenset(), False, nothing)
 
     def with_time(self, of_time: float) -> "Ranked":
         """Raise the score of an episode of the time that the query names, and its coverage by the same share."""
@@ -143,8 +144,8 @@ def rank(
     best_cosines = _best(texts.owners, message_cosines, count)
     weight = VECTOR_WEIGHT if vector else 0.0
     if vector:
-        of_vectors = weight * nearness(message_cosines, vector.query)
-        of_messages = of_messages + np.where(texts.are_long_answers, LONG_ANSWER * of_vectors, of_vectors)
+        of_messages = of_messages + weight * nearness(message_cosines, vector.query)
+    of_messages = np.where(texts.are_long_answers, LONG_ANSWER * of_messages, of_messages)
     best_messages = np.maximum(_best(texts.owners, of_messages, count), of_summaries)
     scores = (EPISODE_WEIGHT * episodes + best_passages + best_messages) / (EPISODE_WEIGHT + 2 + weight)
     if vector:
@@ -158,7 +159,7 @@ def rank(
             float(scores[at]),
             float(coverage[at]),
             message_scores[at],
-            texts.beginning(at, message_scores[at]),
+            *texts.best(at, message_scores[at]),
             RankingScores(
                 episode=float(episodes[at]),
                 passage=float(best_passages[at]),
@@ -178,14 +179,17 @@ def rank(
 
 
 def _latest_and_best(ranked: Sequence[Ranked], asked: Set[int]) -> tuple[int, int]:
-    """Find the best candidate, and the latest of those near it whose best message says nearly the same."""
+    """Find the best candidate, and the latest of those near it whose best message says nearly the same.
+
+    A long answer changes nothing: it repeats what the user said before it.
+    """
     best = max(range(len(ranked)), key=lambda at: (ranked[at].score, ranked[at].candidate.ended_at))
     words = ranked[best].best_words
     same = [best]
     for at, other in enumerate(ranked):
         is_alike = ALIKE <= len(other.best_words & words) / max(len(other.best_words | words), 1) < 1
-        is_of_time = other.of_time >= ranked[best].of_time
-        if is_alike and is_of_time and words & asked <= other.best_words and other.score >= NEAR * ranked[best].score:
+        may_replace = other.of_time >= ranked[best].of_time and not other.is_answer
+        if is_alike and may_replace and words & asked <= other.best_words and other.score >= NEAR * ranked[best].score:
             same.append(at)
     return max(same, key=lambda at: ranked[at].candidate.ended_at), best
 
@@ -231,13 +235,17 @@ class _Texts:
         np.add.at(in_beginnings, (rows, texts), places - self._starts[texts] < BEGINNING)
         return counts, in_beginnings[:, self.is_message]
 
-    def beginning(self, candidate: int, message_scores: Sequence[float]) -> set[int]:
-        """Return the first words of a candidate's best message. `message_scores` are in order."""
+    def best(self, candidate: int, message_scores: Sequence[float]) -> tuple[set[int], bool]:
+        """Return the first words of a candidate's best message, and whether it is a long answer.
+
+        `message_scores` are in order.
+        """
         if not message_scores:
-            return set()
+            return set(), False
         message = self._begins[candidate] + message_scores.index(max(message_scores))
         start = self._starts[message + candidate]  # each candidate before it has a summary, too
-        return set(self._words[start : start + self._beginnings[message]].tolist())
+        words = self._words[start : start + self._beginnings[message]]
+        return set(words.tolist()), bool(self.are_long_answers[message])
 
     def summed(self, of_messages: NDArray[Any]) -> tuple[Scores, Scores]:
         """Sum the values of messages for each episode and for each passage."""

@@ -40,7 +40,7 @@ from afterword.streams.stores.messages import MessageArchive, MessageText, Pendi
 from afterword.streams.stores.packing import pack_vectors, pack_words, packed_words, unit
 from afterword.streams.tasks import gather_or_cancel
 from afterword_text.corrections import asks_for_value, changes
-from afterword_text.language import Word, fold, hashed, normalized, plausible, query_words, words
+from afterword_text.language import Word, fold, hashed, normalized, plausible, query_words, subject_of, words
 from afterword_text.sentences import split_sentences
 from afterword_text.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword_text.tokens import count_tokens
@@ -221,11 +221,13 @@ class EpisodeSearch:
     async def _by_subject(
         self, query: Query, asked: AskedTime | None, pending: Open, may_be_misspelt: bool = True
     ) -> list[Recalled]:
-        vector = await self.embed(query.text) if self.embed else None
+        # the words for a time and for talking say nothing about a passage's subject
+        subject = subject_of(asked.rest if asked else query.text)
+        words = query_words(subject)
+        vector = await self.embed(subject) if self.embed else None
         pending = await _with_vectors(vector, pending) if vector else pending
-        # the words that name a time say nothing about a passage's subject
-        words = query_words(asked.rest if asked else query.text)
-        queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
+        wanted = query.model_copy(update={"text": subject})
+        queries = [wanted, wanted.within(asked.begin, asked.end)] if asked else [wanted]
         answers = await gather_or_cancel(*(self.search(each, vector and vector.vector) for each in queries))
         candidates = [
             *{one.episode_id: one for answer in answers for one in answer}.values(),
@@ -234,15 +236,15 @@ class EpisodeSearch:
         if asked and asked.number:
             words, asked = await asyncio.to_thread(_with_number, query, asked, vector, candidates)
         ranked = await asyncio.to_thread(rank, words, vector, candidates, partial(_of_time, asked))
-        wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
-        shown = await self._as_stored(query, ranked[:wanted], pending)
+        most = max(query.k, MOST_RERANKED) if self.reranking else query.k
+        shown = await self._as_stored(query, ranked[:most], pending)
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
-            subject = None
+            respelling = None
             if may_be_misspelt and not _occurs(words, candidates):
-                subject = await self._respelt(query, asked.rest if asked else query.text, pending)
-            if subject is None:
+                respelling = await self._respelt(query, subject, pending)
+            if respelling is None:
                 return []
-            query, asked = query.model_copy(update={"text": subject}), asked and asked._replace(rest=subject)
+            query, asked = query.model_copy(update={"text": respelling}), asked and asked._replace(rest=respelling)
             return await self._by_subject(query, asked, pending, may_be_misspelt=False)
         if self.reranking:
             shown = await self._reranked(self.reranking, query, shown, words)
@@ -402,7 +404,7 @@ def _with_number(
 
     The number is then no day if that is in doubt: "do I live on the 3rd?"
     """
-    words, subject = query_words(query.text), query_words(asked.rest)
+    words, subject = query_words(subject_of(query.text)), query_words(subject_of(asked.rest))
     ranked = rank(words, vector, candidates)
     said = ranked[0].best_words if ranked else frozenset[int]()
     has = {word: not said.isdisjoint(hashed(word.forms)) for word in (*subject, *query_words(asked.number))}

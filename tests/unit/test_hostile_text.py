@@ -45,7 +45,7 @@ from afterword_text.gate import Evidence, SourceTexts, assess
 from afterword_text.gate import plain as plain_text
 from afterword_text.gate.claims import facts, fold, names, source_facts
 from afterword_text.gate.quantities import readable
-from afterword_text.language import detect, normalized, plausible, query_words, stem_words, words
+from afterword_text.language import detect, normalized, plausible, query_words, stem_words, subject_of, words
 from afterword_text.sentences import (
     cut_at_sentence,
     cut_at_word,
@@ -185,7 +185,7 @@ READERS: dict[str, Reader] = {
     "correction": lambda text: likelihoods([text], text, ["de"]),
     "time alone": lambda text: time_alone(text, None),
     "excerpt": lambda text: excerpt(text, query_words(CONTENT)),
-    "excerpt for a query": lambda text: excerpt(CONTENT * 20, query_words(text[:MOST_QUERY_CHARACTERS])),
+    "excerpt for a query": lambda text: excerpt(CONTENT * 20, query_words(subject_of(text[:MOST_QUERY_CHARACTERS]))),
     "vector of a query": lambda text: query_vector(text[:MOST_QUERY_CHARACTERS]),
     "context": lambda text: fit([a_message(content=text or "a"), a_message("m2")], {"m1", "m2"}, 60),
     "summaries in a context": lambda text: fit_into(Summaries(text, text, (text,)), 60),

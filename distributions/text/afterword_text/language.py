@@ -262,6 +262,12 @@ _FOLDED_MARKS = str.maketrans({"‐": "-", "‑": "-", "‘": "'", "’": "'", "
 _NAMED_OTHERWISE = {"ð": "d", "þ": "th", "ة": "ه"}
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 """How names with these letters are written on keyboards that lack them."""
+_TALK = {
+    language: {meaning: frozenset(said.split()) for meaning, said in of_talk.items()}
+    for language, of_talk in VOCABULARY["talk"].items()
+}
+"""Words that ask what was said, by language and meaning."""
+_SPOKEN = re.compile(r"\w+")
 _LATIN = regex.compile(r"LATIN SMALL (?:LETTER|LIGATURE) (?:DOTLESS )?(?P<letters>[A-Z]{1,2})(?: WITH .*)?")
 _SINGLE_MARKS = (range(1, 2), range(7, 8), range(10, 36), range(202, 241))
 """Combining classes of marks that people leave out: overlaid marks, nuktas, Hebrew and Arabic points, and marks above
@@ -311,6 +317,19 @@ def query_words(text: str) -> list[Word]:
     likely = plausible(text)[:LIKELY_LANGUAGES]
     languages = tuple(dict.fromkeys((*likely, *DOCUMENTED))) if len(text.split()) <= FEW_WORDS else likely
     return list(dict.fromkeys(_words(text, languages, is_query=True)))
+
+
+def subject_of(question: str) -> str:
+    """Return a question without the words that only ask what was said: "what did I tell you about my sister?".
+
+    With them go words for the form of the answer, such as "list". If nothing else is left, the question stays whole.
+    """
+    languages = [language for language in plausible(question)[:LIKELY_LANGUAGES] if language in _TALK]
+    told, form = (frozenset().union(*(_TALK[code][meaning] for code in languages)) for meaning in ("told", "form"))
+    if told.isdisjoint(words(question)):
+        return question
+    rest = _SPOKEN.sub(lambda word: "" if word[0].casefold() in told | form else word[0], question)
+    return rest if any(not word.is_common for word in query_words(rest)) else question
 
 
 def hashed(forms: Iterable[str]) -> list[int]:

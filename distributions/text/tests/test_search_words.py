@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword_text.language import detect, fold, hashed, plausible, query_words, search_words
+from afterword_text.language import detect, fold, hashed, plausible, query_words, search_words, subject_of
 from tests.rows import with_rows
 
 
@@ -49,3 +49,8 @@ def test_words_have_forms_and_nonzero_numbers(text: str) -> None:
 def test_ascii_is_read_alike_beside_other_letters(text: str) -> None:
     beside = list(search_words(f"{text} | é", "en"))
     assert list(search_words(text, "en")) + list(search_words("é", "en")) == beside
+
+
+@with_rows
+def test_words_for_talking_are_no_subject(question: str, subject: str) -> None:
+    assert " ".join(subject_of(question).split()) == subject

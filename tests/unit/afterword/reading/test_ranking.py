@@ -148,6 +148,13 @@ def test_latest_of_nearly_equal_episodes_comes_first() -> None:
     assert found[0].score >= found[1].score
 
 
+def test_long_answer_takes_the_place_of_nothing_it_repeats() -> None:
+    told = candidate(1, "The book club meets at the Mitre.", *SMALL_TALK)
+    answer = SearchText("So the book club meets at the Mitre, how nice.", is_long_answer=True)
+    repeated = candidate(2, answer, *SMALL_TALK)._replace(ended_at=NOON + DAY)
+    assert ordinals(ranked("Where does the book club meet?", told, repeated)) == [1, 2]
+
+
 def test_asked_time_decides_between_equal_vectors() -> None:
     ran = [candidate(n, f"I ran {n} km.", vectors=[[1.0, n / 50]]) for n in (1, 2)]
     other = candidate(3, "The rent is due.", vectors=[[-1.0, 1.0]])

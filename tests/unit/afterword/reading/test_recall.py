@@ -209,11 +209,11 @@ async def test_recall_by_vector_finds_what_shares_no_word(world: Remembered) -> 
     world.index.points["c1:1"] = replace(point, vectors={said[0].id: [1.0, 0.0], said[1].id: [0.0, 1.0]})
 
     async def embed(text: str) -> QueryVector:
-        assert text == "my dog"
+        assert text.split() == ["Did", "I", "my", "dog?"], "to mention is no subject"
         return query_vector([0.9, 0.1])
 
-    assert await world.memory.recall("my dog", **OWNER) == []
-    (hit,) = await _memory(world, embed=embed).recall("my dog", **OWNER)
+    assert await world.memory.recall("Did I mention my dog?", **OWNER) == []
+    (hit,) = await _memory(world, embed=embed).recall("Did I mention my dog?", **OWNER)
     assert hit.matches[0].content == "We got a puppy."
 
 
