@@ -23,7 +23,7 @@ from afterword.streams.tasks import Paced
 
 LATE_SECONDS = 2.0
 """Events that were read from Kafka longer ago than this are compared with the store again before they are sent."""
-SENT_TOGETHER = 50
+SENT_TOGETHER = 20
 STREAMS_PER_KEY = 500
 """Upper limit for the open event streams of a key in one process."""
 HEARTBEAT_SECONDS = 15

@@ -288,14 +288,14 @@ class Feed:
         StoreUnavailable; the records must then be handed out again.
         """
         at, last = self.offsets, records[-1]
-        events = await self.still_there(await self._published(records, at)) if self._clients else []
+        events = await self.still_there(self._published(records, at)) if self._clients else []
         at[TopicPartition(last.topic, last.partition)] = last.offset + 1
         if events:
             for unread in self._clients:
                 unread.add(events)
         self._offsets = at
 
-    async def _published(
+    def _published(
         self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], wanted: StreamFilter | None = None
     ) -> list[Published]:
         """Decode the records, only those that may be `wanted`, advancing `at` past each record."""
@@ -362,7 +362,7 @@ class Feed:
         Raises: BrokerUnavailable, KafkaError, StoreUnavailable.
         """
         missed: list[Published] = []
-        left, size, behind = RECORDS_PER_TURN, 0, _behind(at, here)
+        left, behind = RECORDS_PER_TURN, _behind(at, here)
         while await self._caught_up.get(wanted.key_id) >= RECORDS_PER_MINUTE:  # noqa: ASYNC110 – a minute passes
             await asyncio.sleep(TICK_SECONDS)
         work = Paced()
@@ -377,13 +377,12 @@ class Feed:
             for tp in behind:
                 consumer.seek(tp, max(first[tp], at[tp]))
             async for records in batches(consumer, behind, RECORDS_TOGETHER):
-                events = [one for one in await self._published(records, at, wanted) if self._is_for(wanted, one)]
-                missed += events
+                for record in records:
+                    missed += [one for one in self._published([record], at, wanted) if self._is_for(wanted, one)]
+                    await work.rest()
                 left -= len(records)
-                size += sum(len(event.data) for event in events)
-                if left <= 0 or size >= BYTES_PER_TURN:
+                if left <= 0 or sum(len(event.data) for event in missed) >= BYTES_PER_TURN:
                     break
-                await work.rest()
             else:
                 at |= behind  # there may be no records before the end, only transaction markers
         await self._caught_up.incr(wanted.key_id, 60, RECORDS_PER_TURN - left)

@@ -32,8 +32,6 @@ SOURCE = "afterword/server"
 """CloudEvents source of records written through the server."""
 LOOKED_UP_TOGETHER = 100
 """The owners of this many conversations are asked for at once."""
-SENT_TOGETHER = 250
-"""Records that are given to the producer in one step of the event loop."""
 METADATA_BYTES = 64 * 1024
 """Upper limit for the metadata of a message."""
 K = TypeVar("K")
@@ -227,8 +225,7 @@ class Outbox:
         be written later, and a repeated message is dropped as a duplicate.
         """
         async with in_time(self._kafka, self._seconds):
-            producer = await self.open()
-            return [place for some in in_parts(records, SENT_TOGETHER) for place in await producer.send_all(some)]
+            return await (await self.open()).send_all(records)
 
     async def open(self) -> Producer:
         """Return the producer, connecting it first if necessary. Raises: BrokerUnavailable, TopicMissing."""

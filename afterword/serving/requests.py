@@ -36,7 +36,7 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, EndedSessions
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
-from afterword.streams.tasks import RESTS, FairTurns, Paced
+from afterword.streams.tasks import RESTS, FairTurns, Paced, apart
 from afterword.streams.telemetry import Metrics
 
 Permission = Literal["read", "write", "erase", "admin"]
@@ -396,7 +396,7 @@ async def parsed_body(request: Request, most: int, parse: Callable[[bytes], T]) 
     Raises: as `read_body` and `parse`.
     """
     content = await read_body(request, most)
-    return await asyncio.to_thread(parse, content) if _is_large(request, most) else parse(content)
+    return await apart(len(content), lambda: parse(bytes(content)))
 
 
 def large_turn(request: Request, most: int) -> AbstractAsyncContextManager[None]:
@@ -432,7 +432,7 @@ def json_problem(content: bytes) -> str | None:
     return f"is nested deeper than {MOST_DEPTH} levels" if max(depths, default=0) > MOST_DEPTH else None
 
 
-async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
+async def read_body(request: Request, most: int = MOST_BYTES) -> bytearray:
     """Read a body of at most `most` bytes.
 
     Raises: HTTPException 413 if it is too large, 408 if it arrives too slowly.
@@ -450,7 +450,7 @@ async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
                     await work.rest()  # meanwhile the client is not read from
     except TimeoutError:
         raise HTTPException(408) from None
-    return bytes(content)
+    return content
 
 
 def described_body(model: type[BaseModel]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import h11
 import structlog
 import uvicorn
 from aiokafka.errors import KafkaError
+from anyio.lowlevel import checkpoint
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -291,6 +292,7 @@ async def warm_up(memory: Memory, outbox: Outbox) -> None:
         warm("context", memory.context(NOBODY)),
         warm("recall", memory.recall(QUESTION, user_id=NOBODY, tenant_id=None)),
         warm("messages", outbox.open()),
+        warm("streams", checkpoint()),  # loads a part of AnyIO
     )
 
 

@@ -31,7 +31,7 @@ from afterword.streams.kafka.clients import (
     running_producer,
 )
 from afterword.streams.settings import Kafka, Settings, load_settings
-from afterword.streams.tasks import OwnLoop
+from afterword.streams.tasks import OwnLoop, paced
 
 Acknowledgement = asyncio.Future[Any]
 
@@ -130,7 +130,7 @@ class Producer:
         duplicate.
         """
         with broker_errors(self._kafka.bootstrap_servers):
-            deliveries = [await self._deliver(event) for event in events]
+            deliveries = [await self._deliver(event) async for event in paced(events)]
             # shielded, because a caller that gives up cannot take the records back
             await asyncio.shield(asyncio.gather(*deliveries, return_exceptions=True))
             done = [delivery.result() for delivery in deliveries]

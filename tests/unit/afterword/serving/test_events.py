@@ -394,9 +394,8 @@ async def test_one_keys_catch_ups_do_not_delay_anothers(
         task.cancel()
 
 
-async def test_api_key_beyond_its_records_per_minute_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    feeding, opened = Feeding(), list[str]()
-    topic = TopicPartition("summary.created", 0)
+def log_of(records: list[ConsumerRecord], monkeypatch: pytest.MonkeyPatch, opened: list[str]) -> None:
+    """Let catch-ups read these records in one batch, and note the tasks that do."""
 
     @asynccontextmanager
     async def open_log(_: Kafka) -> AsyncGenerator[Any, None]:
@@ -406,17 +405,24 @@ async def test_api_key_beyond_its_records_per_minute_waits(monkeypatch: pytest.M
         yield SimpleNamespace(reader=lambda *_, **__: nullcontext(consumer))
 
     async def beginning_offsets(_: Any) -> dict[TopicPartition, int]:
-        return {topic: 0}
+        return {TopicPartition("summary.created", 0): 0}
 
     async def batches(*_: Any) -> AsyncGenerator[list[ConsumerRecord], None]:
-        yield [ConsumerRecord(*topic, 0, 0, 0, b"c1", b"{", None, 0, 0, [])]
+        yield records
+
+    consumer = SimpleNamespace(beginning_offsets=beginning_offsets, assign=lambda _: None, seek=lambda *_: None)
+    monkeypatch.setattr(feed, "open_log", open_log)
+    monkeypatch.setattr(feed, "batches", batches)
+
+
+async def test_api_key_beyond_its_records_per_minute_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding, opened = Feeding(), list[str]()
 
     async def catch_up(key: str) -> None:
         await anext(feeding.feed.follow(replace(EVERYTHING, key_id=key), {}))
 
-    consumer = SimpleNamespace(beginning_offsets=beginning_offsets, assign=lambda _: None, seek=lambda *_: None)
-    for name, value in {"open_log": open_log, "batches": batches, "RECORDS_PER_MINUTE": 2}.items():
-        monkeypatch.setattr(feed, name, value)
+    log_of([ConsumerRecord("summary.created", 0, 0, 0, 0, b"c1", b"{", None, 0, 0, [])], monkeypatch, opened)
+    monkeypatch.setattr(feed, "RECORDS_PER_MINUTE", 2)
     await feeding.summary(1)
     tasks: list[asyncio.Task[None]] = []
     for key in ("one", "one", "one", "other"):
@@ -424,6 +430,18 @@ async def test_api_key_beyond_its_records_per_minute_waits(monkeypatch: pytest.M
         await asyncio.wait(tasks[-1:], timeout=0.2)
     assert opened == ["one", "one", "other"]
     tasks[2].cancel()
+
+
+async def test_catching_up_blocks_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding, summary = Feeding(), a_summary(1).to_json()
+    log_of(
+        [ConsumerRecord("summary.created", 0, n, 0, 0, b"c1", summary, None, 0, 0, []) for n in range(300)],
+        monkeypatch,
+        [],
+    )
+    await feeding.summary(1)
+    _, share = await blocking(anext(feeding.feed.follow(EVERYTHING, {})))
+    assert share < MOST_SHARE / 2, "the double's lookups take about half of the time"
 
 
 async def test_records_that_are_no_events_are_skipped() -> None:

@@ -23,7 +23,8 @@ from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.writing.produce import parse
-from afterword.writing.producer import EditedFields, Producer
+from afterword.writing.producer import EditedFields, Producer, WrittenAt
+from tests.blocking import MOST_SHARE, blocking
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -156,6 +157,29 @@ async def test_span_is_a_child_of_the_callers(spans: InMemorySpanExporter, trace
     [span] = named(spans, f"send {TOPIC}")
     assert span.parent
     assert span.parent.span_id == request.get_span_context().span_id
+
+
+async def test_large_send_rests_and_awaits_acknowledgements_last() -> None:
+    class Late(Broker):
+        async def send(self, *given: Any, **options: Any) -> asyncio.Future[Any]:
+            delivery, late = await super().send(*given, **options), asyncio.get_running_loop().create_future()
+            waiting.append((late, delivery.result()))
+            return late
+
+    waiting: list[tuple[asyncio.Future[Any], Any]] = []
+    sending = Connected(Late()).send_all(messages(1000))
+
+    async def acknowledged() -> list[WrittenAt]:
+        task = asyncio.create_task(sending)
+        while len(waiting) < 1000:  # noqa: ASYNC110 – it is sent in steps
+            await asyncio.sleep(0)
+        for late, written in waiting:
+            late.set_result(written)
+        return await task
+
+    positions, share = await blocking(acknowledged())
+    assert [at.offset for at in positions] == [*range(1000)]
+    assert share < MOST_SHARE
 
 
 async def test_failure_is_raised_once() -> None:
