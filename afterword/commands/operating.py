@@ -25,7 +25,7 @@ from afterword.terminal import counting, print_json, print_table
 from afterword_text.visible import many, shown
 
 if TYPE_CHECKING:
-    from afterword.operating.trial import TrialSummary
+    from afterword.operating.redo import TrialSummary
     from afterword.streams.summarizer.timers import RedoCounts
 
 NOTHING = "–"
@@ -266,7 +266,7 @@ def try_prompt(
     Exit 1 if the candidate is worse: if more of its summaries fail the quality gate, or if less of their content is in
     the messages.
     """
-    from afterword.operating.trial import compare
+    from afterword.operating.redo import compare
 
     if file is None and model is None:
         raise typer.BadParameter("give a prompt FILE, --model, or both")

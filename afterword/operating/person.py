@@ -26,9 +26,17 @@ from afterword.operating.topics import UNBOUNDED
 from afterword.schemas.base import Time, conversation_of_episode, conversation_of_scope, rfc3339, user_digest
 from afterword.schemas.dead_letters import ARCHIVE, INGEST, WEBHOOKS, DeadLetter, read_dead_letter, users_in
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
-from afterword.schemas.foreign import id_of
 from afterword.schemas.messages import MESSAGE_EDITED, Move, givers, owner
-from afterword.schemas.records import CE_TYPE, InvalidRecord, RecordHeaders, header, json_object, loads, read_event
+from afterword.schemas.records import (
+    CE_TYPE,
+    InvalidRecord,
+    RecordHeaders,
+    header,
+    id_of,
+    json_object,
+    loads,
+    read_event,
+)
 from afterword.streams.errors import AfterwordError, ConfigurationError, RowUnreadable, StateUnreadable
 from afterword.streams.ingest.sources import DEAD_LETTERS, KEYS, Expression, Source, context, items_of, load_sources
 from afterword.streams.kafka.clients import broker_errors

@@ -24,8 +24,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.dead_letters import ARCHIVE
 from afterword.schemas.records import EventOwner, KafkaRecord, owner_in
-from afterword.streams.app import Worker, faust_app
-from afterword.streams.dead_letters import DeadLetters
+from afterword.streams.app import DeadLetters, Worker, faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings

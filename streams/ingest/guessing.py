@@ -20,7 +20,7 @@ from unicodedata import normalize
 import orjson
 
 from afterword.schemas import InvalidRecord
-from afterword.schemas.foreign import SECONDS, Unit, moment_of
+from afterword.schemas.records import SECONDS, Unit, moment_of
 from afterword.streams.ingest.formats import MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.sources import (
     KEYS,

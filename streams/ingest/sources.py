@@ -21,13 +21,17 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 from afterword.schemas import InputEvent, InvalidRecord, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import Model, rfc3339
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.schemas.foreign import UNENCODABLE, Unit, encoded, id_of, moment_of
 from afterword.schemas.messages import EDITABLE, Role
 from afterword.schemas.records import (
     MAX_INPUT_BYTES,
+    UNENCODABLE,
     KafkaRecord,
     ProducerRecord,
+    Unit,
+    encoded,
+    id_of,
     loads,
+    moment_of,
     record_time,
     to_record,
     validate,

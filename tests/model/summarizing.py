@@ -35,8 +35,8 @@ from afterword.schemas import (
 )
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeMessage
 from afterword.schemas.records import CE_TYPE
+from afterword.streams.app import Lanes
 from afterword.streams.errors import ProviderUnavailable
-from afterword.streams.lanes import Lanes
 from afterword.streams.settings import Kafka, Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.summarizer.agent import current_output, lane_of

@@ -30,9 +30,8 @@ import orjson
 
 from afterword.schemas import InvalidRecord, MessageCreated
 from afterword.schemas.base import BYTE_ORDER_MARK, mended, rfc3339
-from afterword.schemas.foreign import UNENCODABLE, Unit, encoded, id_of, moment_of
 from afterword.schemas.messages import MESSAGE_CREATED
-from afterword.schemas.records import validate
+from afterword.schemas.records import UNENCODABLE, Unit, encoded, id_of, moment_of, validate
 from afterword.writing.produce import bounded_lines
 from afterword_text.content import (
     ROLES,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterword.streams.app import Job, Lanes
 from afterword.streams.errors import LaneStopped
-from afterword.streams.lanes import Job, Lanes
 
 
 class Owner:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from afterword.schemas import Usage
 from afterword.streams.settings import Llm, QualitySettings, Redaction
 from afterword.streams.summarizer.llm import ChatRequest, Reply
-from afterword.streams.summarizer.masking import Masking
 from afterword.streams.summarizer.prompt import TEMPLATES
 from afterword.streams.summarizer.providers import LlmProvider
-from afterword.streams.summarizer.summarizer import Summarizer, SummaryCheck
+from afterword.streams.summarizer.summarizer import Masking, Summarizer, SummaryCheck
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests.doubles.llm import a_client, unread
 from tests.unit.streams.redaction.test_redactor import TEXTS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from afterword.operating.trial import Comparison, NothingToCompare, candidate_settings, sample, summarize_again
+from afterword.operating.redo import Comparison, NothingToCompare, candidate_settings, sample, summarize_again
 from afterword.schemas import MessageCreated, Quality, Usage
 from afterword.streams.errors import ConfigurationError, ProviderUnavailable
 from afterword.streams.settings import Llm, QualitySettings, Settings

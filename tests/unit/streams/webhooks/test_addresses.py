@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from afterword.streams.webhooks.addresses import AddressRefused, guarded_socket, is_public, socket_maker, unreachable
+from afterword.streams.webhooks.endpoint import AddressRefused, guarded_socket, is_public, socket_maker, unreachable
 
 PUBLIC = ("8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8", "2002:808:808::")
 PRIVATE = (

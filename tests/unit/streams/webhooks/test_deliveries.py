@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas.records import CE_TYPE, FOR_ENDPOINT
+from afterword.streams.app import Lanes
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.lanes import Lanes
 from afterword.streams.stores.episodes import Episode, Lookup
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.agent import Deliveries, wait_after
