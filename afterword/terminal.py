@@ -191,5 +191,5 @@ def context_lines(context: "Context") -> Iterator[str]:
     yield ""
     saved = f", {context.compression:.1%} less" if context.compression > 0 else ""
     events = f"{context.events} of {context.events_full} events"
-    whole = "; messages in full, because a summary would be longer" if context.verbatim else ""
+    whole = "; messages in full, because they fit" if context.verbatim else ""
     yield f"{context.tokens:,} of {context.tokens_full:,} tokens{saved}; {events}{whole}"
