@@ -578,12 +578,8 @@ class _Guesser:
 
     def _private(self) -> list[str]:
         """Return expressions for what the user never saw: notes among the people who serve them."""
-        found: list[str] = []
+        found = self._flags(self.everything, "private", "shown", beside=("messages", "users"))
         for column in self.everything:
-            for is_shown, group in enumerate(("private", "shown")):
-                is_named = all(_any([word], group, "messages", "users") for word in column.flagged)
-                if is_named and column.truth and _any(column.flagged, group):
-                    found.append(column.equals(column.truth[is_shown]))
             is_kind = column.is_about("kinds")
             about = [column.noun, *(column.parts[-2] if is_kind and len(column.parts) > 1 else ())]
             hidden = [f"hidden_{group}" for group in ("audiences", "kinds", "places", "authors") if _any(about, group)]
@@ -628,37 +624,39 @@ class _Guesser:
             deletions.insert(0, self.envelope["deletions"].format(self.base))
         return " || ".join(filter(None, deletions))
 
-    def _flags(self, columns: Iterable[Column], group: str) -> list[str]:
-        """Return expressions for columns that say of a message that it was edited or deleted, or when or by whom."""
+    def _flags(
+        self, columns: Iterable[Column], group: str, other: str = "", beside: Sequence[str] = ("moments", "messages")
+    ) -> list[str]:
+        """Return expressions for columns that say this of a message, or when or by whom it was done, or that the other
+        is not so. `beside` are the groups of words that may stand beside that word.
+        """
         found = []
-        for column in columns:
-            others = {word for word in column.flagged if not _any([word], group)}
-            is_named = others != column.flagged and others <= {*WORDS["moments"], "message", "flag"}
-            if not is_named or ".__" in column.path or _is_of_other(column):
+        for column, (is_off, said) in product(columns, enumerate((group, other))):
+            others = [word for word in column.flagged if not (said and _any([word], said))]
+            is_named = len(others) < len(column.flagged) and all(_any([word], *beside) for word in others)
+            if not is_named or ".__" in column.path or _is_of_other(column.parts[-2:-1]):
                 continue
             is_number = any(type(one) is int for one in column.values.values())
             moment = f"{column.path} > `0`" if is_number else column.path
-            is_truthy = _any(others, "moments") or "by" in column.last
-            said = column.truth[1:] if group == "live" else column.truth[:1]
-            found.append(moment if is_truthy else column.equals(*said))
-        return found
+            is_moment = _any(others, "moments") or "by" in column.last
+            found.append(moment if is_moment else column.equals(*column.truth[is_off : is_off + 1]))
+        return list(filter(None, found))
 
     def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
         found = [path for path, group in self.sample.twins.items() if group == "deleted"]
         found += self._flags(self.everything, "deleted")
-        rows = [*self._flags(self.everything, "retired"), *self._flags(self.everything, "live")]
-        found += [flag for flag in filter(None, rows) if self._hides(flag, identifier, self.envelope is not None)]
+        rows = self._flags(self.everything, "retired", "live")
+        found += [flag for flag in rows if self._hides(flag, identifier, self.envelope is not None)]
         found += [flag for flag in self.private if flag not in found and self._hides(flag, identifier)]
         self.private = [flag for flag in self.private if flag not in found]
         wanted = [self.sample.columns[one.path] for one in (identifier, conversation) if one]
         for column in self.kinds:
-            gone = [value for value in column.texts if _says(column, value, "deleted")]
-            gone += [
+            rows = [one for one in column.texts if _any(_words(one), "retired") and not _is_of_other(column.parts[-2:])]
+            gone = [
                 value
                 for value in column.texts
-                if _any(_words(value), "retired")
-                and not _is_of_other(column)
-                and self._hides(column.equals(value), identifier, self.envelope is not None)
+                if _says(column, value, "deleted")
+                or (value in rows and self._hides(column.equals(value), identifier, self.envelope is not None))
             ]
             places = [at for at, value in column.values.items() if value in gone]
             if gone and all(self._is_in(one, places) for one in wanted):
@@ -669,11 +667,9 @@ class _Guesser:
 
     def _hides(self, flag: str, identifier: Column, is_of_row: bool = False) -> bool:
         """Return whether a flag hides a message that was seen before: its id has a record without the flag, too."""
-        is_set = Expression(flag)
-        ids = {True: set[str](), False: set[str]()}
-        for at, value in self.sample.columns[identifier.path].values.items():
-            ids[bool(is_set.find(self.sample.records[at]))].add(repr(value))
-        return bool(ids[False]) and (is_of_row or not ids[True].isdisjoint(ids[False]))
+        is_set, ids = Expression(flag), self.sample.columns[identifier.path]
+        told = Column("", (), {at: bool(is_set.find(self.sample.records[at])) for at in ids.values})
+        return False in told.values.values() and (is_of_row or _mixed(ids.values, [told], [ids]) > 0)
 
     def _is_in(self, column: Column, places: Sequence[int]) -> bool:
         """Return whether deletions have an id, or say what it was in a column of the same name."""
@@ -727,7 +723,6 @@ def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
 
 def _is_former(old: Column, column: Column) -> bool:
     """Return whether an old value has the name of another one but for the words that say so."""
-
     return old.has("old") and _bare(old.path, "new", "old") == _bare(column.path, "new", "old")
 
 
@@ -771,8 +766,6 @@ def _as_user(column: Column, conversation: Column | None, tenant: Column | None 
 
 def _as_role(column: Column) -> float:
     values = column.values.values()
-    if not 1 < column.distinct <= FEW or not all(isinstance(one, str | int) for one in values):
-        return 0
     roles = _known_roles(column)
     sides = [roles[role_name(one)] for one in values if role_name(one) in roles]
     known = len(sides) / len(values)
@@ -807,9 +800,9 @@ def _says(column: Column, value: str, group: str) -> bool:
     return _any(said, group) and not is_of_other
 
 
-def _is_of_other(column: Column) -> bool:
-    """Return whether a field says something of the conversation or a person, and not of the message."""
-    words = [word for part in column.parts[-2:] for word in part]
+def _is_of_other(parts: Iterable[Iterable[str]]) -> bool:
+    """Return whether parts of a path name the conversation or a person, and not the message."""
+    words = [word for part in parts for word in part]
     return _any(words, "conversations", "places", *PEOPLE) and not _any(words, "messages", "events")
 
 
