@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from afterword.streams.settings import Settings, is_secret
 from helm.cross_fields import rules
 from tests.deploy.helm import Helm
+from tests.rows import with_rows
 
 Section = Mapping[str, Any]
 CASES = 110
@@ -126,21 +127,7 @@ def test_every_section_with_rules_has_cases() -> None:
     assert {rule["section"] for rule in rules()} == CHOICES.keys()
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ("settings.kafka.security_protocol=SASL_SSL", "settings.kafka.sasl_mechanism is required"),
-        ("summarizer.settings.llm.provider=openai", "summarizer.settings.llm.model is required"),
-        ("settings.episodes.trigger=zero", "trigger"),
-        ("settings.redaction.entities=emails", "entities"),
-        ("probes.liveness.periodSecond=5", "periodSecond"),
-        (WEBHOOKS + ",webhooks.autoscaling.minReplicas=9", "minReplicas \\(9\\) is more than maxReplicas"),
-        ("archiver.autoscaling.kind=hpa,archiver.autoscaling.minReplicas=0", "needs autoscaling.kind = keda"),
-        ("summarizer.settings.kafka.prefix=other", "set settings.kafka.prefix"),
-        ("prometheusRule.enabled=true,prometheusRule.alerts.AfterwordDeadLetters.threshold=3", "threshold"),
-        ("prometheusRule.alerts.AfterwordSleepy.enabled=false", "AfterwordSleepy"),
-    ],
-)  # fmt: skip
+@with_rows
 def test_harmful_chart_values_are_refused_by_name(helm: Helm, given: str, named: str) -> None:
     with pytest.raises(AssertionError, match=named):
         helm.template("--set", given)

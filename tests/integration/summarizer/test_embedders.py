@@ -129,17 +129,7 @@ async def test_refused_text_of_a_list_loses_no_neighbour(server: EmbeddingServer
     assert await embed("openai", server.url + "/v1", "a", "bad", "ccc", "dddd") == [[1, 1], None, [3, 1], [4, 1]]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"data": []},
-        {"data": [{"embedding": []}]},
-        {"data": [{"embedding": ["x"]}]},
-        {"data": [{"embedding": [1.0]}] * 2},
-        {"data": None},
-    ],
-)
+@with_rows
 async def test_answer_without_a_vector_for_each_text_is_unavailable(
     server: EmbeddingServer, body: dict[str, Any]
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from afterword.operating.topics import Topic, compare_topic, wanted_topics
 from afterword.streams.settings import DAY_MS, Settings
 from faust_eos.options import Options
+from tests.rows import with_rows
 
 MEBIBYTE = 1024 * 1024
 
@@ -94,17 +95,7 @@ def test_changelog_tombstones_outlive_recoverable_state(wanted: dict[str, Topic]
     assert changelog.lifetime["delete.retention.ms"] > Options.stale_seconds * 1000
 
 
-@pytest.mark.parametrize(
-    ("topic", "name", "value", "is_long"),
-    [
-        ("episode.closed", "retention.ms", "604800000", False),
-        ("episode.closed", "retention.ms", "3600000", False),
-        ("episode.closed", "retention.ms", "604800001", True),
-        ("episode.closed", "retention.ms", "-1", True),
-        ("afterword-segmenter-messages-changelog", "max.compaction.lag.ms", str(2**63 - 1), True),
-        ("messages", "retention.ms", "-1", False),
-    ],
-)
+@with_rows
 def test_topic_keeping_erased_data_too_long_causes_warning(
     wanted: dict[str, Topic], topic: str, name: str, value: str, is_long: bool
 ) -> None:

@@ -30,7 +30,6 @@ LLM = Llm(provider="openai", model="m", attempts=2, retry_budget_seconds=0.1)
 FLAGGED, OTHER = "The kayak is green.", "The boat is green."
 TEXT = "Odile repaired the red tractor near Vannes. She replaced the worn belt. The work took two days."
 TEXTS = {"title": "Tractor", "short_summary": "Odile did it.", "long_summary": TEXT, "rolling_summary": TEXT}
-COMPLETION = {"role": "assistant", "content": ""}
 
 Response = tuple[int, Any]
 """Status and body."""

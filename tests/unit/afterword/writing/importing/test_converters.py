@@ -55,7 +55,6 @@ PEOPLE = [
     {"id": "U1", "name": "rosa", "profile": {"display_name": "rosa", "real_name": "Rosa Quist"}},
     {"id": "U2", "name": "tom", "profile": {"display_name": "", "real_name": "Tom Arp"}},
 ]
-SHARED = {"is_share": True, "author_id": "U2", "text": "I moved to Bergen.\nCome &amp; see.", "fallback": "Tom: moved"}
 SHAREGPT = [{"id": 1, "conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Good morning"}]}]
 
 
@@ -80,48 +79,7 @@ def of_slack(folder: Path, *messages: dict[str, Any]) -> list[str]:
     return [content for *_, content in converted("slack.py", str(folder))]
 
 
-@pytest.mark.parametrize(
-    ("message", "content"),
-    [
-        ({"text": "<@U2> can you bring it?"}, "@Tom Arp can you bring it?"),
-        ({"text": "Ask <@U1|old name> or <@U7|ina>."}, "Ask @rosa or @ina."),
-        ({"text": "salt &amp; pepper &lt;3"}, "salt & pepper <3"),
-        ({"text": "See <https://example.org/a|the list>."}, "See the list (https://example.org/a)."),
-        ({"text": "See <https://example.org/a>."}, "See https://example.org/a."),
-        ({"text": "<mailto:a@example.org|a@example.org> <!here> <#C1|camp>"}, "a@example.org @here #camp"),
-        ({"text": "at <!date^1772442000^{date}|2 March>"}, "at 2 March"),
-        ({"text": "", "attachments": [SHARED]}, "> Tom Arp: I moved to Bergen.\n> Come & see."),
-        ({"text": "Look!", "attachments": [SHARED]}, "Look!\n> Tom Arp: I moved to Bergen.\n> Come & see."),
-        (
-            {"text": "<https://example.org>", "attachments": [{"title": "Boats", "service_name": "Harbour"}]},
-            "https://example.org\n> Harbour: Boats",
-        ),
-        (
-            {"bot_id": "B1", "text": "Alert", "attachments": [{"title": "Full", "fields": [{"value": "birch"}]}]},
-            "Alert\nFull\nbirch",
-        ),
-        (
-            {"text": "", "blocks": [{"type": "rich_text_section", "elements": [{"type": "user", "user_id": "U2"}]}]},
-            "@Tom Arp",
-        ),
-        (
-            {
-                "text": "",
-                "blocks": [
-                    {"type": "rich_text_quote", "elements": [{"type": "text", "text": "I sold it.\nAll."}]},
-                    {"type": "rich_text_section", "elements": [{"type": "text", "text": "Really?"}]},
-                ],
-            },
-            "> I sold it.\n> All.\nReally?",
-        ),
-        (
-            {"text": "", "attachments": [{"is_share": True, "author_subname": "Eva", "text": "I quit."}]},
-            "> Eva: I quit.",
-        ),
-        ({"text": "Here.", "files": [{"name": "map.png"}]}, "Here.\n[file: map.png]"),
-        ({"subtype": "me_message", "text": "waves"}, "waves"),
-    ],
-)
+@with_rows
 def test_message_of_slack_is_converted_as_read(tmp_path: Path, message: dict[str, Any], content: str) -> None:
     assert of_slack(tmp_path, message) == [content]
 

@@ -19,19 +19,7 @@ def read(*records: Any, options: ImportOptions = ADMIN) -> list:
     return read_all("messages", {"a.json": list(records)}, options)
 
 
-@pytest.mark.parametrize(
-    ("named", "user"),
-    [
-        ({"user_id": 7}, "7"),
-        ({"user_id": 2**53 + 1}, str(2**53 + 1)),
-        ({"user": "bo"}, "bo"),
-        ({"userId": "cy"}, "cy"),
-        ({"UserID": 0}, "0"),
-        ({"user_id": None, "user": 8}, "8"),
-        ({"user_id": "a", "user": {"name": "Ann"}, "owner": "b"}, "a"),
-        ({"user_id": None, "title": "A", "model": "m", "metadata": {"score": 1}}, None),
-    ],
-)
+@with_rows
 def test_user_named_by_a_record_is_read(named, user):
     assert user_of(named) == user
 
