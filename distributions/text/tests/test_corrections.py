@@ -12,46 +12,13 @@ from afterword_text.corrections import (
 )
 from tests.rows import with_rows
 
-FORMS = """
-Wait, I got that wrong: make it Saturday.
-Sorry, I misread that: it ends in 4471.
-No, not Monday after all, he said Thursday.
-It's not Friday, it's Saturday.
-Actually it's Tuesday.
-Nein, doch erst am Donnerstag.
-Ich habe mich vertan: es sind 40 Euro.
-En fait c'est jeudi.
-Pardon, je me suis trompée : c'est 4471.
-Al final viene el jueves.
-No es el lunes sino el jueves.
-Desculpa, enganei-me: é 4471.
-Afinal é sábado.
-Scusa, mi sono sbagliato: finisce con 4471.
-Anzi, facciamo sabato.
-Toch niet maandag, hij komt donderdag.
-Undskyld, jeg tog fejl: det ender på 4471.
-"""
-OTHERS = """
-Is there parking nearby?
-No thanks.
-Actually, can you help me with my essay?
-The plumber comes on Monday at nine.
-Der Klempner kommt am Montag um neun.
-Le plombier vient lundi à neuf heures.
-El fontanero viene el lunes a las nueve.
-O canalizador vem na segunda às nove.
-L'idraulico viene lunedì alle nove.
-De loodgieter komt maandag om negen.
-Blikkenslageren kommer mandag klokken ni.
-"""
 
-
-@pytest.mark.parametrize("text", FORMS.strip().splitlines())
+@with_rows
 def test_message_in_a_corrections_form_corrects(text: str) -> None:
     assert corrects(text)
 
 
-@pytest.mark.parametrize("text", OTHERS.strip().splitlines())
+@with_rows
 def test_ordinary_message_is_not_a_correction(text: str) -> None:
     assert not corrects(text)
 

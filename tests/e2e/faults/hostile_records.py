@@ -288,7 +288,7 @@ def shapes(name: str, chance: random.Random) -> list[Attack]:
     ]
 
 
-# -- texts, overrides, flushes
+# -- texts, overrides
 
 
 def strange_texts(name: str, chance: random.Random) -> list[Attack]:
@@ -352,22 +352,3 @@ def overrides(name: str, chance: random.Random) -> list[Attack]:
     many = range(chance.choice((200, 1_200)))
     attacks += [one(endless, message(endless, number, metadata=never), ACCEPTED) for number in many]
     return [*attacks, flush(name), flush(endless)]
-
-
-def flushes(name: str, chance: random.Random) -> list[Attack]:
-    """Flushes of an unknown conversation, of another tenant, with an agent, repeated; a foreign tenant's message."""
-    own = f"{name}-tenant"
-    tenant = {"tenant_id": "a"}
-    attacks = [flush(f"{name}-unknown") for _ in range(5)]
-    for number in range(20):
-        attacks.append(one(own, message(own, number, **tenant), ACCEPTED))
-        other = chance.choice(({}, {"tenant_id": "b"}, {"tenant_id": ""}, {"tenant_id": None}))
-        attacks.append(flush(own, "tenant_mismatch", **other))
-        attacks.append(one(own, message(own, 100 + number, **other), "tenant_mismatch"))
-        if chance.random() < 0.3:
-            attacks.append(flush(own, **tenant))
-    broken = [{"tenant_id": 7}, {"agent_id": ["x"]}, {"reason": {}}, {"conversation_id": "another"}]
-    fates = ("schema_violation", "schema_violation", "schema_violation", "key_mismatch")
-    attacks += [flush(own, fate, **fields) for fields, fate in zip(broken, fates, strict=True)]
-    attacks += [flush(own, agent_id="\x1b[2J", **tenant), flush(own, reason="x" * 50_000, **tenant)]
-    return [*attacks, flush(own, **tenant), flush(own, **tenant)]

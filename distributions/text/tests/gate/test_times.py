@@ -1,6 +1,8 @@
 """Dates and times of summaries, against the times of the messages and what their words make of them."""
 
+import tomllib
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -12,16 +14,8 @@ from tests.rows import with_rows
 MONDAY = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 SAID = "I finally signed up for the pottery class, and I love it."
 
-MONTHS = {
-    "en": "January February March April May June July August September October November December",
-    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
-    "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
-    "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-    "pt": "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
-    "it": "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
-    "nl": "januari februari maart april mei juni juli augustus september oktober november december",
-    "da": "januar februar marts april maj juni juli august september oktober november december",
-}
+DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+MONTHS, FORMATS, OF_MONTHS = DATA["MONTHS"], DATA["FORMATS"], DATA["OF_MONTHS"]
 WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
@@ -29,60 +23,6 @@ def ordinal(day: int) -> str:
     return f"{day}{'th' if 10 < day < 14 else {1: 'st', 2: 'nd', 3: 'rd'}.get(day % 10, 'th')}"
 
 
-FORMATS: dict[str, tuple[str, str]] = {
-    "day month year": ("en", "On {d} {m} {y} she signed up."),
-    "ordinal day": ("en", "She signed up on the {o} of {m} {y}."),
-    "day month, comma": ("en", "On {d} {m}, {y}, she signed up."),
-    "month day year": ("en", "She signed up on {m} {d}, {y}."),
-    "month ordinal year": ("en", "{m} {o}, {y}: she signed up."),
-    "month ordinal of year": ("en", "She signed up on {m} {o} of {y}."),
-    "month the ordinal": ("en", "She signed up on {m} the {o}."),
-    "day month": ("en", "She signed up on {d} {m}."),
-    "month day": ("en", "She signed up on {m} {d}."),
-    "short month": ("en", "She signed up on {d} {s} {y}."),
-    "short month with a point": ("en", "She signed up on {s}. {d}, {y}."),
-    "short month with dashes": ("en", "She signed up on {d:02}-{s}-{y}."),
-    "weekday": ("en", "On {w}, {d} {m} {y}, she signed up."),
-    "in brackets": ("en", "She signed up ({d} {m} {y})."),
-    "with a time": ("en", "On {d} {m} {y} at 1:56 pm she signed up."),
-    "iso": ("en", "On {y}-{n:02}-{d:02} she signed up."),
-    "iso with a time": ("en", "On {y}-{n:02}-{d:02} 13:56 she signed up."),
-    "timestamp": ("en", "At {y}-{n:02}-{d:02}T13:56:00Z she signed up."),
-    "slashes, year first": ("en", "On {y}/{n:02}/{d:02} she signed up."),
-    "points, year first": ("en", "On {y}.{n:02}.{d:02} she signed up."),
-    "slashes, day first": ("en", "On {d}/{n}/{y} she signed up."),
-    "slashes, month first": ("en", "On {n}/{d}/{y} she signed up."),
-    "slashes, short year": ("en", "On {n:02}/{d:02}/{z} she signed up."),
-    "dashes, day first": ("en", "On {d:02}-{n:02}-{y} she signed up."),
-    "points, day first": ("de", "Am {d}.{n}.{y} meldete sie sich an."),
-    "points, short year": ("de", "Am {d:02}.{n:02}.{z} meldete sie sich an."),
-    "German": ("de", "Am {d}. {m} {y} meldete sie sich an."),
-    "German without a year": ("de", "Sie meldete sich am {d}. {m} an."),
-    "German with a time": ("de", "Am {d}. {m} {y} um 13:56 Uhr meldete sie sich an."),
-    "German with a time and a point": ("de", "Am {d}. {m} {y} um 13.56 Uhr meldete sie sich an."),
-    "French": ("fr", "Le {d} {m} {y}, elle s'est inscrite."),
-    "French with a time": ("fr", "Le {d} {m} {y} à 13h56, elle s'est inscrite."),
-    "Spanish": ("es", "El {d} de {m} de {y} se inscribió."),
-    "Spanish del": ("es", "El {d} de {m} del {y} se inscribió."),
-    "Spanish without a year": ("es", "Se inscribió el {d} de {m}."),
-    "Portuguese": ("pt", "No dia {d} de {m} de {y}, ela se inscreveu."),
-    "Italian": ("it", "Il {d} {m} {y} si è iscritta."),
-    "Dutch": ("nl", "Op {d} {m} {y} schreef ze zich in."),
-    "Danish": ("da", "Den {d}. {m} {y} meldte hun sig til."),
-    "Chinese": ("zh", "她在{y}年{n}月{d}日报名。"),
-    "Japanese": ("ja", "{y}年{n}月{d}日に申し込みました。"),
-}
-OF_MONTHS: dict[str, tuple[str, str]] = {
-    "month year": ("en", "In {m} {y} she signed up."),
-    "month, year": ("en", "She signed up in {m}, {y}."),
-    "month of year": ("en", "She signed up in {m} of {y}."),
-    "early month": ("en", "In early {m} {y} she signed up."),
-    "short month year": ("en", "Since {s} {y} she has a class."),
-    "German month": ("de", "Im {m} {y} meldete sie sich an."),
-    "French month": ("fr", "En {m} {y}, elle s'est inscrite."),
-    "Spanish month": ("es", "En {m} de {y} se inscribió."),
-    "Chinese month": ("zh", "她在{y}年{n}月报名。"),
-}
 days = st.dates(date(1990, 1, 1), date(2060, 12, 31))
 
 
@@ -141,22 +81,12 @@ def test_month_far_from_the_messages_is_refused(name: str, day: date, months: in
     assert checked(summary, at=at, language=language).wrong_figure
 
 
-@pytest.mark.parametrize(
-    "right",
-    ["In May she signed up.", "It was in 2023.", "It was a Monday.", "She wrote at 1:56 pm.", "She wrote at 1:56PM.",
-     "She wrote at 13:56.", "She wrote on 8 May.", "She wrote on Monday 8 May 2023 at 1:56 p.m.",
-     "They hike on 13–14 May 2023.", "They hike on May 13-14, 2023."],
-)  # fmt: skip
+@with_rows
 def test_parts_of_the_time_are_evidence(right: str) -> None:
     assert checked(right) == Grounding(1.0, (), wrong_figure=False)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["In November she signed up.", "It was in 2021.", "It was a Thursday.", "She wrote at 1:57 pm.",
-     "She wrote at 1:56 am.", "She wrote at 14:56.", "She wrote on 9 December.",
-     "She has 8 classes in 2025.", "They hike on 13–14 December."],
-)  # fmt: skip
+@with_rows
 def test_other_parts_of_the_time_are_not(wrong: str) -> None:
     assert checked(wrong).share < 1
 

@@ -227,11 +227,6 @@ class Overrides(Records):
     family = records.overrides
 
 
-class Flushes(Records):
-    name = "flushes: of nobody, of other tenants, again and again"
-    family = records.flushes
-
-
 HOSTILE: tuple[type[Hostile], ...] = (
     Bytes,
     Flips,
@@ -242,5 +237,4 @@ HOSTILE: tuple[type[Hostile], ...] = (
     Shapes,
     Texts,
     Overrides,
-    Flushes,
 )

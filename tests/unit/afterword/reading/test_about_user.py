@@ -4,63 +4,16 @@ import pytest
 
 from afterword.reading.profile import answering, profile
 from afterword_text.word_model import asked_in_known_words, asked_of_user
+from tests.rows import with_rows
 from tests.samples import a_fact, of_user
 
-QUESTIONS = {
-    "general": [
-        "What do you know about me?",
-        "Who am I?",
-        "tell me everything you remember",
-        "can you describe me in a sentence or two",
-        "Was weißt du über mich?",
-        "Wer bin ich?",
-        "Que sais-tu de moi ?",
-        "Qui suis-je ?",
-        "¿Qué sabes de mí?",
-        "¿Quién soy?",
-        "O que você sabe sobre mim?",
-        "Quem sou eu?",
-        "Cosa sai di me?",
-        "Chi sono io?",
-        "Wat weet je over mij?",
-        "Wie ben ik?",
-        "Hvad ved du om mig?",
-        "Hvem er jeg?",
-    ],
-    "name": [
-        "what's my name?",
-        "Do you remember my name",
-        "Wie heiße ich?",
-        "Comment je m'appelle ?",
-        "¿Cómo me llamo?",
-        "Como me chamo?",
-        "Come mi chiamo?",
-        "Hoe heet ik?",
-        "Hvad hedder jeg?",
-    ],
-    "home": ["Where do I live?", "wo wohn ich eigentlich", "J'habite où, déjà ?", "¿Dónde vivo?", "Hvor bor jeg?"],
-    "work": ["so what do I do for work again", "Was arbeite ich?", "Che lavoro faccio?", "Wat is mijn beroep?"],
-    "age": ["How old am I?", "Wie alt bin ich?", "Quel âge ai-je ?"],
-    "health": ["What am I allergic to?", "Was vertrage ich nicht?", "À quoi suis-je allergique ?"],
-}
 
-
-@pytest.mark.parametrize(("thing", "question"), [(thing, one) for thing, all_ in QUESTIONS.items() for one in all_])
+@with_rows
 def test_questions_about_the_user_are_recognized(thing: str, question: str) -> None:
     assert asked_of_user(question) == thing
 
 
-@pytest.mark.parametrize(
-    ("thing", "question"),
-    [
-        ("general", "Have you got any information stored on me?"),
-        ("general", "Fais un petit portrait de moi."),
-        ("general", "Faz um resumo da minha pessoa."),
-        ("name", "tu te rappelles mon prénom ?"),
-        ("work", "what line of work am I in"),
-        ("health", "que doença tenho eu, lembras-te?"),
-    ],
-)
+@with_rows
 def test_question_in_other_words_is_recognized_by_the_model(thing: str, question: str) -> None:
     assert asked_in_known_words(question) is None
     assert asked_of_user(question) == thing

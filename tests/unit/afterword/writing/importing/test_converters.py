@@ -13,44 +13,7 @@ from tests.rows import with_rows
 from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
 
 CONVERTERS = Path(__file__).parents[5] / "examples" / "convert"
-SLACK = [
-    {"type": "message", "subtype": "channel_join", "user": "U1", "text": "<@U1> has joined", "ts": "1714550000.000100"},
-    {"type": "message", "user": "U1", "text": "Who deploys?", "ts": "1714550001.000100"},
-    {
-        "type": "message",
-        "bot_id": "B7",
-        "text": "",
-        "ts": "1714550002.000100",
-        "thread_ts": "1714550001.000100",
-        "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "Release 42 of *atlas* failed"}}],
-    },
-    {
-        "type": "message",
-        "bot_id": "B7",
-        "text": "This content can't be displayed.",
-        "ts": "1714550003.000100",
-        "blocks": [
-            {
-                "type": "rich_text_section",
-                "elements": [
-                    {"type": "text", "text": "On "},
-                    {"type": "text", "text": "birch", "style": {"bold": True}},
-                ],
-            },
-            {"type": "button", "text": {"type": "plain_text", "text": "Retry"}, "value": "retry_42"},
-        ],
-    },
-    {
-        "type": "message",
-        "bot_id": "B7",
-        "text": "",
-        "ts": "1714550004.000100",
-        "attachments": [
-            {"fallback": "CPU", "title": "CPU high", "fields": [{"title": "Host", "value": "birch"}]},
-            {"fallback": "Disk full", "image_url": "https://example.org/graph.png"},
-        ],
-    },
-]
+SLACK = json.loads(Path(__file__).with_name("exports").joinpath("slack.json").read_text())
 PEOPLE = [
     {"id": "U1", "name": "rosa", "profile": {"display_name": "rosa", "real_name": "Rosa Quist"}},
     {"id": "U2", "name": "tom", "profile": {"display_name": "", "real_name": "Tom Arp"}},
