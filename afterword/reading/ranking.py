@@ -48,6 +48,8 @@ VECTOR_WEIGHT, NEAREST = 1.75, 5.0
 """Weight of a message's cosine, which counts as a share: 0 at the mean of the query's cosines with background
 sentences, 1 at NEAREST standard deviations above it or, if there are higher ones, at the highest. In long talks about
 one subject, most are higher."""
+TELLING = 3
+"""A message of fewer words, without stop words, counts less by its cosine: "ok" is near any query of a word or two."""
 LONG_ANSWER = 0.9
 """Weight of a long answer of the assistant: much of it only repeats the question that it answers."""
 CERTAIN, DOUBT = 2.5, 1.4
@@ -144,7 +146,8 @@ def rank(
     best_cosines = _best(texts.owners, message_cosines, count)
     weight = VECTOR_WEIGHT if vector else 0.0
     if vector:
-        of_messages = of_messages + weight * nearness(message_cosines, vector.query)
+        says = np.clip(texts.lengths[texts.is_message], 1, TELLING) / TELLING
+        of_messages = of_messages + weight * says * nearness(message_cosines, vector.query)
     of_messages = np.where(texts.are_long_answers, LONG_ANSWER * of_messages, of_messages)
     best_messages = np.maximum(_best(texts.owners, of_messages, count), of_summaries)
     scores = (EPISODE_WEIGHT * episodes + best_passages + best_messages) / (EPISODE_WEIGHT + 2 + weight)

@@ -120,6 +120,11 @@ def test_long_answer_counts_less_than_an_equally_near_message() -> None:
     assert found[1].score == pytest.approx(LONG_ANSWER * found[0].score)
 
 
+def test_short_message_counts_less_than_an_equally_near_sentence() -> None:
+    said, brief = (candidate(n, text, vectors=[[0.9, 0.4]]) for n, text in enumerate(("A piano from Rome.", "Okay.")))
+    assert ordinals(ranked("instrument", brief, said, vector=query_vector([1.0, 0.0]))) == [0, 1]
+
+
 def test_message_without_a_vector_is_near_no_query() -> None:
     told = candidate(1, "We got a puppy.", "Aha.", vectors=[None, [0.0, 1.0]])
     (found,) = ranked("dog", told, vector=query_vector([-0.1, -1.0], Noise(-0.5, 0.1)))
