@@ -23,7 +23,7 @@ from afterword.streams.errors import (
     snake_case,
 )
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import GenAI, MemoryChange, open_span
+from afterword.streams.tracing import GenAI, MemoryChange, open_span
 from faust_eos.health import Readiness
 
 log = structlog.get_logger()

@@ -208,6 +208,14 @@ def test_command_gives_every_server_the_same_time(monkeypatch: pytest.MonkeyPatc
     assert mongo.connect(found.mongo).client.options.server_selection_timeout == ANSWER_SECONDS
 
 
+def test_recall_in_a_file_imports_no_kafka_client(tmp_path: Path) -> None:
+    code = "import atexit, sys; atexit.register(lambda: print('imported:', 'aiokafka' in sys.modules)); "
+    code += "from afterword.cli import main; main(['recall', 'bees', '--user', 'ada'])"
+    where = os.environ | {"AFTERWORD_SQLITE__PATH": str(tmp_path / "memory.sqlite")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=where, check=True)
+    assert done.stdout.endswith("imported: False\n")
+
+
 @pytest.mark.parametrize("command", ["audit", "topics create"])
 def test_absent_servers_do_not_import_the_engine(command: str, tmp_path: Path) -> None:
     code = "import atexit, sys; atexit.register(lambda: print('faust' in sys.modules)); "
