@@ -25,7 +25,7 @@ TESTS = {
     "distributions/engine": "integration/engine e2e",
     "distributions/text": "integration/summarizer e2e",
     "afterword": "integration/afterword e2e unit/test_extras.py deploy/test_wiring.py",
-    "afterword/embedded": "integration/embedded e2e/test_demo.py e2e/test_dev.py",
+    "distributions/embedded": "integration/embedded e2e/test_demo.py e2e/test_dev.py",
     "consumers": "integration/consumers e2e deploy/test_wiring.py",
     "schemas": f"integration/consumers e2e {HOW_TO}",
     "streams": EVERY_PROCESS,

@@ -20,7 +20,6 @@ from afterword.commands.common import (
     start_command,
     use,
 )
-from afterword.installed import extra_required
 from afterword.terminal import counting, print_json, print_table
 from afterword_text.visible import many, shown
 
@@ -330,8 +329,7 @@ def get_model(
     revision: Annotated[str | None, typer.Option(help="Commit, tag or branch; default: the newest commit.")] = None,
 ) -> None:
     """Fetch a sentence encoder from the Hugging Face hub, once. Nothing of it is run."""
-    with extra_required("onnx", "afterword embedder get"):
-        from afterword.operating.models import fetch_model
+    from afterword.streams.summarizer.embedders import fetch_model
 
     folder = directory or Path("models", name.rpartition("/")[2])
     commit = fetch_model(name, folder, revision)

@@ -16,7 +16,9 @@ import structlog
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
+from afterword.installed import extra_required
 from afterword.streams.errors import (
+    AfterwordError,
     ConfigurationError,
     ContextExceeded,
     PromptRefused,
@@ -61,6 +63,12 @@ PREFIXES: Sequence[tuple[str, str, str]] = tomllib.loads(
 POOLINGS = {"pooling_mode_cls_token": "CLS", "pooling_mode_lasttoken": "LAST_TOKEN"}
 """Keys of sentence-transformers' `1_Pooling/config.json`, and fastembed's names; anything else is the mean."""
 NO_DOWNLOAD = "none: the folder has all files"
+MODEL_FILES = ("onnx/model.onnx", "model.onnx")
+FOLDER_FILES = (
+    *(*MODEL_FILES, "onnx/model.onnx_data", "1_Pooling/config.json"),
+    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+)
+"""What a model's folder needs; nothing else is fetched, and no code of the repository is run."""
 
 Vector = Sequence[float]
 Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
@@ -68,6 +76,10 @@ VECTORS = TypeAdapter(list[Annotated[list[Coordinate], Field(min_length=1)]])
 Floats = NDArray[np.float32]
 
 log = structlog.get_logger(__name__)
+
+
+class ModelNotFetched(AfterwordError):
+    """{name} was not fetched: {problem}"""
 
 
 class Embedder:
@@ -393,7 +405,7 @@ def _folder_model(directory: Path) -> Any:
     except ImportError:
         problem = "onnx needs: pip install '.[onnx]' ./distributions/text in a checkout"
         raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
-    file = next((one for one in ("onnx/model.onnx", "model.onnx") if (directory / one).is_file()), None)
+    file = next((name for name in MODEL_FILES if (directory / name).is_file()), None)
     if file is None:
         raise ConfigurationError(setting=setting, problem=f"{directory} has no onnx/model.onnx and no model.onnx")
     try:
@@ -414,3 +426,26 @@ def _folder_model(directory: Path) -> Any:
         return TextEmbedding(name, specific_model_path=name, threads=1)
     except (OSError, ValueError, KeyError, TypeError) as error:  # a file is missing, or is not what its name says
         raise ConfigurationError(setting=setting, problem=f"{directory} is not a model: {error}") from None
+
+
+def fetch_model(name: str, directory: Path, revision: str | None = None, hub: str | None = None) -> str:
+    """Fetch a model's files from the Hugging Face hub into a folder, and return the commit that they are of.
+
+    `revision` is a commit, tag or branch; by default the repository's newest commit. `hub` is the hub's address; by
+    default that in HF_ENDPOINT, else the public one. HF_TOKEN is a token for it. Raises: ModelNotFetched, ExtraMissing.
+    """
+    with extra_required("onnx", "afterword embedder get"):
+        import httpx
+        from huggingface_hub import HfApi, snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError
+    try:
+        commit = HfApi(endpoint=hub).model_info(name, revision=revision).sha or ""
+        snapshot_download(name, revision=commit, allow_patterns=[*FOLDER_FILES], local_dir=directory, endpoint=hub)
+    except HfHubHTTPError as error:
+        problem = f"the hub answers with {error.response.status_code}"
+        raise ModelNotFetched(name=name, problem=problem) from None
+    except (httpx.HTTPError, OSError, ValueError) as error:  # ValueError: no name of a repository
+        raise ModelNotFetched(name=name, problem=str(error)) from None
+    if not any((directory / file).is_file() for file in MODEL_FILES):
+        raise ModelNotFetched(name=name, problem=f"its repository has no {' and no '.join(MODEL_FILES)}")
+    return commit

@@ -28,7 +28,7 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=la
     try:
         importlib.import_module(module.name)
     except ExtraMissing:
-        assert module.name in {[*ADAPTERS.values(), "afterword.operating.models"]}, module
+        assert module.name in {[*ADAPTERS.values()]}, module
     except ModuleNotFoundError as error:
         if error.name in {OF_SERVERS}:
             assert module.name.startswith("afterword.serving."), module

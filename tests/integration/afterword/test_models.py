@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from afterword.operating.models import ModelNotFetched, fetch_model
+from afterword.streams.summarizer.embedders import ModelNotFetched, fetch_model
 from tests.endpoints import serving
 
 NAME, COMMIT = "someone/small-encoder", "0123456789" * 4
