@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from afterword.schemas.base import Id, PartyId
 from afterword.serving.feed import ALL, LONGEST_POSITION, Feed, Kind, StreamFilter, offsets_of, position_id
 from afterword.serving.outbox import require_own
 from afterword.serving.problems import TooManyStreams
-from afterword.serving.requests import MayRead, Parameters, Principal, is_still_admitted, services_of
+from afterword.serving.requests import Caller, MayRead, Parameters, Wanted, is_still_admitted
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.tasks import Paced
@@ -44,9 +44,7 @@ class EventsQuery(Parameters):
     """Only events of this user. Defaults to the key's user if it is bound to one."""
 
 
-def event_stream(
-    request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | bytes | None, None]
-) -> EventSourceResponse:
+def event_stream(caller: Caller, content: AsyncGenerator[ServerSentEvent | bytes | None, None]) -> EventSourceResponse:
     """Build one of the limited number of streams that a key may have open.
 
     `content` yields None if there is nothing to send for two seconds, except while the client catches up. The stream
@@ -54,25 +52,25 @@ def event_stream(
 
     Raises: TooManyStreams; BrokerUnavailable if the feed has not started.
     """
-    services = services_of(request)
+    services = caller.services
     if not services.feed.offsets:
         servers = services.settings.kafka.bootstrap_servers
         raise BrokerUnavailable(servers=servers, problem="the topics were not read yet")
-    if services.settings.serve.auth != "none" and services.open_streams[principal.key_id] >= STREAMS_PER_KEY:
+    if services.settings.serve.auth != "none" and services.open_streams[caller.key_id] >= STREAMS_PER_KEY:
         raise TooManyStreams(limit=STREAMS_PER_KEY)
-    return EventSourceResponse(_while_admitted(request, principal, content), ping=HEARTBEAT_SECONDS)
+    return EventSourceResponse(_while_admitted(caller, content), ping=HEARTBEAT_SECONDS)
 
 
 async def _while_admitted(
-    request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | bytes | None, None]
+    caller: Caller, content: AsyncGenerator[ServerSentEvent | bytes | None, None]
 ) -> AsyncGenerator[ServerSentEvent | bytes, None]:
-    open_streams, asked_at = services_of(request).open_streams, time.monotonic()
-    open_streams[principal.key_id] += 1
+    open_streams, asked_at = caller.services.open_streams, time.monotonic()
+    open_streams[caller.key_id] += 1
     try:
         async with aclosing(content):
             async for event in content:
                 if time.monotonic() - asked_at >= CHECK_SECONDS:
-                    if not await is_still_admitted(request, principal):
+                    if not await is_still_admitted(caller):
                         return
                     asked_at = time.monotonic()
                 if event is not None:
@@ -80,7 +78,7 @@ async def _while_admitted(
     except (KafkaError, BrokerUnavailable, StoreUnavailable, TopicStalled) as error:
         log.warning("stream_interrupted", stage="serve", error_type=type(error).__name__)
     finally:
-        open_streams -= Counter([principal.key_id])  # in place, and keys without streams are dropped
+        open_streams -= Counter([caller.key_id])  # in place, and keys without streams are dropped
 
 
 DESCRIPTION: dict[int | str, dict[str, Any]] = {
@@ -93,9 +91,8 @@ DESCRIPTION: dict[int | str, dict[str, Any]] = {
 
 @router.get("/events", response_class=Response, responses=DESCRIPTION)
 async def stream_events(
-    request: Request,
-    principal: MayRead,
-    wanted: Annotated[EventsQuery, Query()],
+    caller: MayRead,
+    wanted: Wanted[EventsQuery],
     last_event_id: Annotated[str | None, Header(max_length=LONGEST_POSITION)] = None,
 ) -> EventSourceResponse:
     """Stream events from now on, or from the event `Last-Event-ID` on without gaps or repeats.
@@ -104,14 +101,14 @@ async def stream_events(
     to one user, it is only sent if `conversation_id` is given or if this process has streamed the conversation before.
     A client that does not keep up is disconnected, and can resume where it was.
     """
-    services = services_of(request)
-    owner = principal.asserted(wanted.user_id, None)
+    services = caller.services
+    owner = caller.asserted(wanted.user_id, None)
     if wanted.conversation_id is not None:
         await require_own(services.memory, owner, {wanted.conversation_id})
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
-    asked = StreamFilter(owner, frozenset(wanted.type), wanted.conversation_id, principal.key_id)
-    return event_stream(request, principal, lines_of(feed, asked, since))
+    asked = StreamFilter(owner, frozenset(wanted.type), wanted.conversation_id, caller.key_id)
+    return event_stream(caller, lines_of(feed, asked, since))
 
 
 async def lines_of(

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
@@ -23,6 +25,14 @@ PAGE = """\
 </html>
 """
 router = APIRouter()
+
+
+def describe_bodies(routes: Iterable[Any]) -> None:
+    """Describe the bodies that routes read themselves. `openapi` adds their models."""
+    for route in routes:
+        for model in (BODIES[each.call] for each in route.dependant.dependencies if each.call in BODIES):
+            schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+            route.openapi_extra = {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
 
 
 def openapi(app: FastAPI) -> Node:

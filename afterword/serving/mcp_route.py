@@ -36,14 +36,14 @@ async def describe_resource(request: Request, path: str = MCP_PATH) -> Response:
 
 
 @router.post(MCP_PATH, include_in_schema=False)
-async def exchange_messages(request: Request, principal: MayReadOrWrite) -> Response:
+async def exchange_messages(caller: MayReadOrWrite) -> Response:
     """Answer one message of an MCP client. No state is kept between messages."""
     # imported here because the SDK takes 25 MB and half a second, and in a thread so that others need not wait for it
     await asyncio.to_thread(import_module, "afterword.serving.mcp")
     from afterword.serving.mcp import McpExchange, make_server
 
-    services = services_of(request)
+    services = caller.services
     settings = services.settings.serve
-    content = await read_json(request, mended, SMALL_BYTES)
-    toolbox = Toolbox(services.memory, services.outbox, agent_principal(principal, settings), services.turns)
+    content = await read_json(caller.request, mended, SMALL_BYTES)
+    toolbox = Toolbox(services.memory, services.outbox, agent_principal(caller, settings), services.turns)
     return McpExchange(make_server(toolbox), content, settings)

@@ -3,7 +3,7 @@
 from operator import not_
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import ConfigDict, Field
 
 from afterword.reading.context import CHARACTERS_A_TOKEN, Context
@@ -30,7 +30,6 @@ from afterword.serving.outbox import Begun
 from afterword.serving.problems import NotPermitted, existing
 from afterword.serving.requests import (
     JSON,
-    SMALL_BYTES,
     ConversationId,
     EpisodeId,
     MayAdminister,
@@ -39,9 +38,8 @@ from afterword.serving.requests import (
     Parameters,
     Principal,
     UserId,
+    Wanted,
     body_of,
-    described_body,
-    services_of,
 )
 from afterword.streams.settings import TimeZone
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
@@ -251,61 +249,55 @@ class ContextAnswer(Context):
 
 
 @router.get("/conversations")
-async def list_conversations(
-    request: Request, principal: MayRead, wanted: Annotated[ConversationsQuery, Query()]
-) -> ConversationPage:
+async def list_conversations(caller: MayRead, wanted: Wanted[ConversationsQuery]) -> ConversationPage:
     """List the conversations that a user began, the most recently summarized first.
 
     A conversation appears with its first summary. If episodes are kept per agent, each agent's part is listed
     separately.
     """
-    user_id, tenant_id = principal.user(wanted.user_id), principal.tenant(wanted.tenant_id)
-    memory = services_of(request).memory
+    user_id, tenant_id = caller.user(wanted.user_id), caller.tenant(wanted.tenant_id)
+    memory = caller.memory
     return await memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=wanted.limit, after=wanted.after)
 
 
 @router.get("/users")
-async def list_users(request: Request, principal: MayAdminister, wanted: Annotated[UsersQuery, Query()]) -> UserPage:
+async def list_users(caller: MayAdminister, wanted: Wanted[UsersQuery]) -> UserPage:
     """List the users who take part in a tenant's episodes, last active first. Needs a key with `admin`."""
-    if principal.user_id is not ANYONE:
+    if caller.user_id is not ANYONE:
         raise NotPermitted(problem="the key is bound to one user")
-    return await services_of(request).memory.users(
-        tenant_id=principal.tenant(wanted.tenant_id), limit=wanted.limit, after=wanted.after, prefix=wanted.prefix
+    return await caller.memory.users(
+        tenant_id=caller.tenant(wanted.tenant_id), limit=wanted.limit, after=wanted.after, prefix=wanted.prefix
     )
 
 
 @router.get("/users/{user_id}/profile")
-async def get_profile(
-    request: Request, principal: MayRead, user_id: UserId, wanted: Annotated[ProfileQuery, Query()]
-) -> ProfileAnswer:
+async def get_profile(caller: MayRead, user_id: UserId, wanted: Wanted[ProfileQuery]) -> ProfileAnswer:
     """Show what is known about a user, each fact with the messages that state it, and what was superseded."""
-    profile = await services_of(request).memory.profile(
-        principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens, time_zone=wanted.time_zone
+    profile = await caller.memory.profile(
+        caller.user(user_id), caller.tenant(wanted.tenant_id), wanted.max_tokens, time_zone=wanted.time_zone
     )
     return ProfileAnswer.of(profile)
 
 
 @router.get("/conversations/{conversation_id}")
 async def get_conversation(
-    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ConversationQuery, Query()]
+    caller: MayRead, conversation_id: ConversationId, wanted: Wanted[ConversationQuery]
 ) -> ConversationDetails:
     """Show a conversation's title, counts and last activity."""
-    memory = services_of(request).memory
-    conversation = await memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
+    memory = caller.memory
+    conversation = await memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(caller))
     return existing("conversation", conversation)
 
 
 @router.get("/conversations/{conversation_id}/context")
-async def get_context(
-    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ContextQuery, Query()]
-) -> ContextAnswer:
+async def get_context(caller: MayRead, conversation_id: ConversationId, wanted: Wanted[ContextQuery]) -> ContextAnswer:
     """Return what an agent needs to continue, within `max_tokens`: all messages, or a summary and the last ones.
 
     It is empty in the moment after a conversation's first message, until the archive has it.
     """
-    services, owner = services_of(request), principal.asserted(wanted.user_id, wanted.tenant_id)
+    services, owner = caller.services, caller.asserted(wanted.user_id, wanted.tenant_id)
     given = wanted.model_dump(exclude={"user_id", "tenant_id", "form"})
-    async with services.turns.if_large(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
+    async with services.turns.if_large(caller.key_id, wanted.max_tokens > LARGE_TOKENS):
         context = await known_context(services.memory, services.outbox.begun, owner, conversation_id, **given)
         return await apart(CHARACTERS_A_TOKEN * context.tokens, ContextAnswer.of, context, wanted.form)
 
@@ -319,12 +311,10 @@ async def known_context(memory: Memory, begun: Begun, owner: Owner, conversation
 
 
 @router.get("/conversations/{conversation_id}/episodes", response_model=EpisodesAnswer)
-async def list_episodes(
-    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[EpisodesQuery, Query()]
-) -> Response:
+async def list_episodes(caller: MayRead, conversation_id: ConversationId, wanted: Wanted[EpisodesQuery]) -> Response:
     """List a conversation's episodes, newest first. The list is empty if it is unknown or belongs to somebody else."""
-    services, owner = services_of(request), wanted.owner(principal)
-    async with services.turns.if_large(principal.key_id, wanted.limit > LARGE_PAGE):
+    services, owner = caller.services, wanted.owner(caller)
+    async with services.turns.if_large(caller.key_id, wanted.limit > LARGE_PAGE):
         page = await services.memory.episodes(conversation_id, wanted.limit, wanted.before, wanted.agent_id, **owner)
         episodes = [EpisodeDocument.of(one).model_dump_json() async for one in paced(page.episodes)]
     content = f'{{"episodes":[{",".join(episodes)}],"next_before":{page.next_before or "null"}}}'
@@ -332,53 +322,41 @@ async def list_episodes(
 
 
 @router.get("/conversations/{conversation_id}/messages")
-async def list_messages(
-    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[MessagesQuery, Query()]
-) -> MessagePage:
+async def list_messages(caller: MayRead, conversation_id: ConversationId, wanted: Wanted[MessagesQuery]) -> MessagePage:
     """List a conversation's archived messages, newest first."""
-    services, owner = services_of(request), wanted.owner(principal)
-    async with services.turns.if_large(principal.key_id, wanted.limit > LARGE_PAGE):
+    services, owner = caller.services, wanted.owner(caller)
+    async with services.turns.if_large(caller.key_id, wanted.limit > LARGE_PAGE):
         page = await services.memory.messages(conversation_id, wanted.limit, wanted.before, wanted.agent_id, **owner)
     return existing("conversation", page)
 
 
 @router.get("/conversations/{conversation_id}/messages/{message_id}")
 async def get_message(
-    request: Request,
-    principal: MayRead,
-    conversation_id: ConversationId,
-    message_id: MessageId,
-    wanted: Annotated[MessageQuery, Query()],
+    caller: MayRead, conversation_id: ConversationId, message_id: MessageId, wanted: Wanted[MessageQuery]
 ) -> MessageInContext:
     """Show an archived message with the messages before and after it."""
-    message = await services_of(request).memory.message(
-        conversation_id, message_id, wanted.neighbours, **wanted.owner(principal)
-    )
+    message = await caller.memory.message(conversation_id, message_id, wanted.neighbours, **wanted.owner(caller))
     return existing("message", message)
 
 
 @router.get("/episodes/{episode_id}")
-async def get_episode(
-    request: Request, principal: MayRead, episode_id: EpisodeId, wanted: Annotated[ByOwner, Query()]
-) -> EpisodeDocument:
+async def get_episode(caller: MayRead, episode_id: EpisodeId, wanted: Wanted[ByOwner]) -> EpisodeDocument:
     """Show the last revision of an episode and list earlier ones, whose texts are not kept."""
-    episode = await services_of(request).memory.episode(episode_id, **wanted.owner(principal))
+    episode = await caller.memory.episode(episode_id, **wanted.owner(caller))
     return EpisodeDocument.of(existing("episode", episode))
 
 
-@router.post("/recall", name="recall", openapi_extra=described_body(RecallBody))
-async def search_episodes(
-    request: Request, principal: MayRead, wanted: Annotated[RecallBody, body_of(RecallBody, SMALL_BYTES)]
-) -> RecallAnswer:
+@router.post("/recall", name="recall")
+async def search_episodes(caller: MayRead, wanted: Annotated[RecallBody, body_of(RecallBody)]) -> RecallAnswer:
     """Search the episodes that a user wrote in, best match first.
 
     Messages of other people, titles and summaries are shown to the user who began the episode or the conversation, and
     to nobody else.
     """
     filters = wanted.model_dump(exclude={"query", "user_id", "tenant_id", "form"})
-    memory = services_of(request).memory
+    memory = caller.memory
     hits = await memory.recall(
-        wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters
+        wanted.query, user_id=caller.user(wanted.user_id), tenant_id=caller.tenant(wanted.tenant_id), **filters
     )
     as_text = hits_as_text(hits) if wanted.form else None
     return RecallAnswer(hits=tuple(hits), as_text=as_text, by_words=memory.by_words)

@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import Annotated, Any, Final, Generic, Literal, NoReturn, Protocol, TypeVar, get_args
 from urllib.parse import unquote
 
-from fastapi import Depends, Path, Request, Security
+from fastapi import Depends, Path, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
@@ -244,15 +244,29 @@ def services_of(request: Request) -> Services:
     return services
 
 
-async def admit(request: Request, read_token: Callable[[], str | None], *scopes: Permission) -> Principal:
-    """Return the principal of a token that has one of the scopes, and enforce the rate limits.
+@dataclass(frozen=True, kw_only=True)
+class Caller(Principal):
+    """The principal of a request, with the request."""
+
+    request: Request
+
+    @property
+    def services(self) -> Services:
+        return services_of(self.request)
+
+    @property
+    def memory(self) -> Memory:
+        return self.services.memory
+
+
+async def admit(request: Request, read_token: Callable[[], str | None], *scopes: Permission) -> Caller:
+    """Return the caller with a token that has one of the scopes, and enforce the rate limits.
 
     `read_token` is called again while a stream is open, and returns None once the visitor has signed out.
 
     Raises: Unauthenticated, NotPermitted, TooManyRequests, StoreUnavailable.
     """
-    services = services_of(request)
-    token = read_token()
+    services, token = services_of(request), read_token()
     address = f"address {request.client.host if request.client else ''}"
     principal = await services.rates.authenticated(services.authenticator, token, address)
     request.state.read_token, request.state.key_id = read_token, principal.key_id
@@ -261,16 +275,17 @@ async def admit(request: Request, read_token: Callable[[], str | None], *scopes:
     await services.rates.take(f"key {principal.key_id}")
     if not any(map(principal.may, scopes)):
         raise NotPermitted(problem=f"the key lacks the scope {' or '.join(scopes)}")
-    return principal
+    return Caller(**vars(principal), request=request)
 
 
-async def is_still_admitted(request: Request, principal: Principal) -> bool:
+async def is_still_admitted(caller: Caller) -> bool:
     """Return whether the token of a long-running request still has this principal.
 
     While the store is unavailable, assume that it does.
     """
     try:
-        return await services_of(request).authenticator.principal(request.state.read_token()) == principal
+        principal = await caller.services.authenticator.principal(caller.request.state.read_token())
+        return Caller(**vars(principal), request=caller.request) == caller
     except Unauthenticated:
         return False
     except StoreUnavailable:
@@ -282,17 +297,17 @@ def requiring(*scopes: Permission) -> Any:
 
     async def admitted(
         request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
-    ) -> Principal:
+    ) -> Caller:
         return await admit(request, lambda: given.credentials if given else None, *scopes)
 
     return Depends(admitted)
 
 
-MayRead = Annotated[Principal, requiring("read")]
-MayWrite = Annotated[Principal, requiring("write")]
-MayErase = Annotated[Principal, requiring("erase")]
-MayAdminister = Annotated[Principal, requiring("admin")]
-MayReadOrWrite = Annotated[Principal, requiring("read", "write")]
+MayRead = Annotated[Caller, requiring("read")]
+MayWrite = Annotated[Caller, requiring("write")]
+MayErase = Annotated[Caller, requiring("erase")]
+MayAdminister = Annotated[Caller, requiring("admin")]
+MayReadOrWrite = Annotated[Caller, requiring("read", "write")]
 
 
 READ_SECONDS = 10.0
@@ -323,6 +338,10 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+Wanted = Annotated[T, Query()]
+"""The parameters of a request, as a model."""
+
+
 class SharedRead(Generic[K, T]):
     """Shares one read from Kafka among all visitors, so that more open pages do not read more."""
 
@@ -349,7 +368,7 @@ class SharedRead(Generic[K, T]):
             return await self._read(key)
 
 
-def body_of(model: type[B], most: int = MOST_BYTES) -> Any:
+def body_of(model: type[B], most: int = SMALL_BYTES) -> Any:
     """Build the dependency that reads a body of at most `most` bytes.
 
     It parses the bytes itself: the framework would decode them first, after which a number in a string, or a list and a
@@ -360,6 +379,7 @@ def body_of(model: type[B], most: int = MOST_BYTES) -> Any:
         async with large_turn(request, most):  # until the request is answered
             yield await read_json(request, partial(_validated, model), most)
 
+    BODIES[read] = model
     return Depends(read)
 
 
@@ -453,15 +473,8 @@ async def read_body(request: Request, most: int = MOST_BYTES) -> bytearray:
     return content
 
 
-def described_body(model: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body for the OpenAPI document. `server.py` adds the schema of each model in BODIES."""
-    BODIES[model.__name__] = model
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
-
-
-BODIES: dict[str, type[BaseModel]] = {}
-"""Models of bodies by name, collected as the routes are defined."""
+BODIES: dict[Callable[..., Any], type[BaseModel]] = {}
+"""The models of bodies by the dependencies that read them, collected as the routes are defined."""
 
 
 def decoded(part: str) -> str:

@@ -201,6 +201,7 @@ def routes_only() -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for router in ROUTERS:
+        http_api.describe_bodies(router.routes)
         app.include_router(router)
     app.openapi = partial(http_api.openapi, app)  # type: ignore[method-assign]  # as the framework's documentation has it
     return app

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import partial
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import ConfigDict, Field
 
 from afterword.operating.person import Person, Receipt
@@ -32,7 +32,8 @@ from afterword.serving.problems import (
     responses,
 )
 from afterword.serving.requests import (
-    SMALL_BYTES,
+    MOST_BYTES,
+    Caller,
     ConversationId,
     ErasureId,
     MayErase,
@@ -41,9 +42,8 @@ from afterword.serving.requests import (
     Parameters,
     Principal,
     UserId,
+    Wanted,
     body_of,
-    described_body,
-    services_of,
 )
 from afterword.streams.stores.bookkeeping import Erasure
 from afterword.streams.tasks import paced
@@ -120,9 +120,9 @@ class DeletionQuery(Parameters):
 Change = ChangeBody | MergeBody | DeletionQuery
 
 
-@router.post("/messages", status_code=202, openapi_extra=described_body(MessagesBody), responses=responses(409))
+@router.post("/messages", status_code=202, responses=responses(409))
 async def send_messages(
-    request: Request, principal: MayWrite, given: Annotated[MessagesBody, body_of(MessagesBody)]
+    caller: MayWrite, given: Annotated[MessagesBody, body_of(MessagesBody, MOST_BYTES)]
 ) -> WrittenAnswer:
     """Send messages, and answer once Kafka has all of them.
 
@@ -133,21 +133,21 @@ async def send_messages(
     To stream an answer, send its text so far under the same id, in a request of its own, as often as you like. At most
     one text a second is passed on, and the last one always.
     """
-    services = services_of(request)
-    if principal.user_id is ANYONE:
+    services = caller.services
+    if caller.user_id is ANYONE:
         problem = "is required, because the key is not bound to a user"
         nameless = (at for at, message in enumerate(given.messages) if "user_id" not in message.model_fields_set)
         if problems := [(f"body.messages.{at}.user_id", problem) for at in nameless]:
             raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
     # if a batch is sent again, all of it must still be in the dedupe window, even if others wrote as much meanwhile
     most = max(1, services.settings.episodes.dedupe_window // 2)
-    messages = [owned_message(message, principal) async for message in paced(given.messages)]
+    messages = [owned_message(message, caller) async for message in paced(given.messages)]
     conversations = Counter(message.conversation_id for message in messages)
     if (number := max(conversations.values())) > most:
         problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
         raise RequestInvalid(problems=[("body.messages", problem)])
-    unknown = await require_own(services.memory, principal.owner, conversations, new=True)
-    write, first = partial(write_events, services.outbox, messages, principal.owner, unknown), messages[0]
+    unknown = await require_own(services.memory, caller.owner, conversations, new=True)
+    write, first = partial(write_events, services.outbox, messages, caller.owner, unknown), messages[0]
     if services.settings.episodes.on_changed_repeat == "reject":
         if services.settings.redaction.where != "everywhere":  # the archive has other texts, so the segmenter rejects
             problem = "has the id of an earlier message with another text, role, user or agent"
@@ -158,95 +158,69 @@ async def send_messages(
     return await write()
 
 
-@router.post(
-    "/conversations/{conversation_id}/flush", name="flush", status_code=202, openapi_extra=described_body(FlushBody)
-)
+@router.post("/conversations/{conversation_id}/flush", name="flush", status_code=202)
 async def flush_conversation(
-    request: Request,
-    principal: MayWrite,
-    conversation_id: ConversationId,
-    given: Annotated[FlushBody, body_of(FlushBody, SMALL_BYTES)],
+    caller: MayWrite, conversation_id: ConversationId, given: Annotated[FlushBody, body_of(FlushBody)]
 ) -> WrittenAnswer:
     """Close a conversation's pending messages now."""
-    return await _change(request, principal, ConversationFlush, given, conversation_id=conversation_id)
+    return await _change(caller, ConversationFlush, given, conversation_id=conversation_id)
 
 
-@router.patch(
-    "/conversations/{conversation_id}/messages/{message_id}", status_code=202, openapi_extra=described_body(ChangeBody)
-)
+@router.patch("/conversations/{conversation_id}/messages/{message_id}", status_code=202)
 async def edit_message(
-    request: Request,
-    principal: MayWrite,
+    caller: MayWrite,
     conversation_id: ConversationId,
     message_id: MessageId,
-    given: Annotated[ChangeBody, body_of(ChangeBody)],
+    given: Annotated[ChangeBody, body_of(ChangeBody, MOST_BYTES)],
 ) -> WrittenAnswer:
     """Replace fields of a message in the archive, its episode and its summary."""
-    return await _change(request, principal, MessageEdited, given, conversation_id=conversation_id, id=message_id)
+    return await _change(caller, MessageEdited, given, conversation_id=conversation_id, id=message_id)
 
 
 @router.delete("/conversations/{conversation_id}/messages/{message_id}", status_code=202)
 async def delete_message(
-    request: Request,
-    principal: MayWrite,
-    conversation_id: ConversationId,
-    message_id: MessageId,
-    wanted: Annotated[DeletionQuery, Query()],
+    caller: MayWrite, conversation_id: ConversationId, message_id: MessageId, wanted: Wanted[DeletionQuery]
 ) -> WrittenAnswer:
     """Delete a message from the archive, its episode, its summary and the index."""
-    return await _change(request, principal, MessageDeleted, wanted, conversation_id=conversation_id, id=message_id)
+    return await _change(caller, MessageDeleted, wanted, conversation_id=conversation_id, id=message_id)
 
 
 @router.delete("/conversations/{conversation_id}", status_code=202)
 async def delete_conversation(
-    request: Request, principal: MayWrite, conversation_id: ConversationId, wanted: Annotated[DeletionQuery, Query()]
+    caller: MayWrite, conversation_id: ConversationId, wanted: Wanted[DeletionQuery]
 ) -> WrittenAnswer:
     """Delete all messages of a conversation so far, from everywhere."""
-    return await _change(request, principal, ConversationDeleted, wanted, conversation_id=conversation_id)
+    return await _change(caller, ConversationDeleted, wanted, conversation_id=conversation_id)
 
 
-@router.post(
-    "/conversations/{conversation_id}/assign",
-    name="assign",
-    status_code=202,
-    openapi_extra=described_body(AssignBody),
-)
+@router.post("/conversations/{conversation_id}/assign", name="assign", status_code=202)
 async def assign_conversation(
-    request: Request,
-    principal: MayWrite,
-    conversation_id: ConversationId,
-    given: Annotated[AssignBody, body_of(AssignBody, SMALL_BYTES)],
+    caller: MayWrite, conversation_id: ConversationId, given: Annotated[AssignBody, body_of(AssignBody)]
 ) -> WrittenAnswer:
     """Give one user's messages in a conversation, also later ones, to another user. The key must not be bound to one.
 
     Episodes, facts and recall follow.
     """
-    _require_two_users(principal, given.from_user_id, given.user_id)
-    return await _change(request, principal, ConversationAssigned, given, conversation_id=conversation_id)
+    _require_two_users(caller, given.from_user_id, given.user_id)
+    return await _change(caller, ConversationAssigned, given, conversation_id=conversation_id)
 
 
-@router.post(
-    "/users/{user_id}/merge-into/{into}", name="merge_users", status_code=202, openapi_extra=described_body(MergeBody)
-)
+@router.post("/users/{user_id}/merge-into/{into}", name="merge_users", status_code=202)
 async def merge_users(
-    request: Request,
-    principal: MayWrite,
-    user_id: UserId,
-    into: UserId,
-    given: Annotated[MergeBody, body_of(MergeBody, SMALL_BYTES)],
+    caller: MayWrite, user_id: UserId, into: UserId, given: Annotated[MergeBody, body_of(MergeBody)]
 ) -> WrittenAnswer:
     """Give all of a user's messages to another user, such as a guest's who has signed in. The key must not be bound.
 
     There is one record for each conversation of the user, and none if there are no conversations. One that another
     server or a Kafka producer began a moment ago may not be known yet; name it in a request of its own.
     """
-    services, tenant_id = services_of(request), principal.tenant(given.tenant_id)
-    _require_two_users(principal, user_id, into)
+    services, tenant_id = caller.services, caller.tenant(given.tenant_id)
+    _require_two_users(caller, user_id, into)
     names = await services.memory.conversation_ids(user_id=user_id, tenant_id=tenant_id)
     names = sorted({*names, *services.outbox.begun.of(user_id, tenant_id)})
     users = {"from_user_id": user_id, "user_id": into}
-    events = [_event(principal, ConversationAssigned, given, conversation_id=name, **users) for name in names]
-    return await write_events(services.outbox, events, principal.owner, ())
+    events = [_event(caller, ConversationAssigned, given, conversation_id=name, **users) for name in names]
+    return await write_events(services.outbox, events, caller.owner, ())
 
 
 def _require_two_users(principal: Principal, from_user_id: str, user_id: str) -> None:
@@ -263,11 +237,9 @@ def _event(principal: Principal, model: type[ConversationChange], given: Change,
     return model(**{**fields, **ids, "tenant_id": principal.tenant(given.tenant_id)})  # type: ignore[return-value]
 
 
-async def _change(
-    request: Request, principal: Principal, model: type[ConversationChange], given: Change, **ids: str
-) -> WrittenAnswer:
-    services = services_of(request)
-    return await write_change(services.memory, services.outbox, principal.owner, _event(principal, model, given, **ids))
+async def _change(caller: Caller, model: type[ConversationChange], given: Change, **ids: str) -> WrittenAnswer:
+    event = _event(caller, model, given, **ids)
+    return await write_change(caller.memory, caller.services.outbox, caller.owner, event)
 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
@@ -330,31 +302,28 @@ class ErasureAnswer(Model):
     """The receipt, as read by `afterword erase verify`; null until the erasure is done."""
 
 
-@erasures.post("/erasures", name="erase", status_code=202, openapi_extra=described_body(ErasureBody))
+@erasures.post("/erasures", name="erase", status_code=202)
 async def request_erasure(
-    request: Request,
-    response: Response,
-    principal: MayErase,
-    given: Annotated[ErasureBody, body_of(ErasureBody, SMALL_BYTES)],
+    caller: MayErase, response: Response, given: Annotated[ErasureBody, body_of(ErasureBody)]
 ) -> ErasureAnswer:
     """Request the erasure of a user. The answer comes once the request is stored; servers then carry it out.
 
     Repeating the request while it is in progress returns the same erasure. After it is done, another request starts a
     new erasure of what the user has written since.
     """
-    person = Person(principal.user(given.user_id), principal.tenant(given.tenant_id))
-    services = services_of(request)
-    asked = await services.erasures.ask(person, given.asked_by, principal.key_id)
+    person = Person(caller.user(given.user_id), caller.tenant(given.tenant_id))
+    services = caller.services
+    asked = await services.erasures.ask(person, given.asked_by, caller.key_id)
     services.outbox.begun.forget(*person)
     response.headers["Location"] = f"/v1/erasures/{asked.erasure_id}"
     return shown_erasure(asked)
 
 
 @erasures.get("/erasures/{erasure_id}", name="get_erasure")
-async def show_erasure(request: Request, principal: MayErase, erasure_id: ErasureId) -> ErasureAnswer:
+async def show_erasure(caller: MayErase, erasure_id: ErasureId) -> ErasureAnswer:
     """Show an erasure: its state, what it is waiting for, and finally its receipt."""
-    erasure = await services_of(request).erasures.find(erasure_id)
-    if erasure is None or not is_of(erasure, principal.owner):
+    erasure = await caller.services.erasures.find(erasure_id)
+    if erasure is None or not is_of(erasure, caller.owner):
         raise NotFound(what="erasure")
     return shown_erasure(erasure)
 

@@ -4,9 +4,9 @@ import asyncio
 import secrets
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from opentelemetry.trace import NoOpTracer
 from pydantic import Field
 from starlette.responses import RedirectResponse
@@ -19,7 +19,7 @@ from afterword.serving.outbox import write_events
 from afterword.serving.page.rendering import PageRoute, address, fragment, html_page, refreshing_page, see_other
 from afterword.serving.page.visitor import LocalVisitor, SubmittedText, only_value
 from afterword.serving.problems import RequestInvalid
-from afterword.serving.requests import Parameters, Services, services_of
+from afterword.serving.requests import Parameters, Services, Wanted
 from afterword.serving.writing import FlushBody, flush_conversation
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import zone_of
@@ -54,37 +54,35 @@ class ChatQuery(ByChat):
 
 
 @router.get("/chat")
-async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]) -> Response:
+async def show_chat(caller: LocalVisitor, wanted: Wanted[ChatQuery]) -> Response:
     """Show the messages, which refresh themselves, above the box to write the next one."""
     if wanted.id is None:
         return see_other("/chat", id=_new_id(), name=wanted.name)
-    said = await _said(services_of(request).memory, wanted.id)
+    said = await _said(caller.memory, wanted.id)
     part = await asyncio.to_thread(fragment, "chat_thread.html", messages=said, id=wanted.id, name=wanted.name)
     given: dict[str, Any] = {"id": wanted.id, "name": wanted.name, "problem": wanted.problem}
-    given |= {"has_llm": _has_llm(services_of(request)), "most": MESSAGE_CHARACTERS, "most_of_name": NAME_CHARACTERS}
-    return refreshing_page(request, "chat.html", "chat_part.html", principal, part, wanted.version, **given)
+    given |= {"has_llm": _has_llm(caller.services), "most": MESSAGE_CHARACTERS, "most_of_name": NAME_CHARACTERS}
+    return refreshing_page(caller.request, "chat.html", "chat_part.html", part, wanted.version, **given)
 
 
 @router.post("/chat")
-async def say(
-    request: Request, principal: LocalVisitor, wanted: Annotated[ByChat, Query()], fields: SubmittedText
-) -> Response:
+async def say(caller: LocalVisitor, wanted: Wanted[ByChat], fields: SubmittedText) -> Response:
     """Send a message, or close the episode and start another conversation.
 
     Scripts ask for the answer next. Without them, it is sent before the page is shown again.
     """
-    services, content = services_of(request), only_value(fields, "content", MESSAGE_CHARACTERS).strip()
+    services, content = caller.services, only_value(fields, "content", MESSAGE_CHARACTERS).strip()
     name = only_value(fields, "name", NAME_CHARACTERS).strip() or wanted.name
-    is_scripted = "hx-request" in request.headers
+    is_scripted = "hx-request" in caller.request.headers
     if "another" in fields:
-        await flush_conversation(request, principal, wanted.id, FlushBody())
+        await flush_conversation(caller, wanted.id, FlushBody())
         path = address("/chat", id=_new_id(), name=name)
         return Response(headers={"HX-Redirect": path}) if is_scripted else RedirectResponse(path, 303)
     if not content:
         raise RequestInvalid(problems=[("content", "must not be empty")])
     message = await _send(services, wanted.id, name, "user", content)
     if is_scripted:
-        return html_page(request, "chat_said.html", principal, message=message, name=name)
+        return html_page(caller.request, "chat_said.html", message=message, name=name)
     problem = None
     try:
         await _answer(services, wanted.id, name, content)
@@ -94,27 +92,25 @@ async def say(
 
 
 @router.post("/chat/answer")
-async def answer(
-    request: Request, principal: LocalVisitor, wanted: Annotated[ByChat, Query()], fields: SubmittedText
-) -> Response:
+async def answer(caller: LocalVisitor, wanted: Wanted[ByChat], fields: SubmittedText) -> Response:
     """Send the answer to what was just said, and show it."""
     content = only_value(fields, "content", MESSAGE_CHARACTERS)
     try:
-        message = await _answer(services_of(request), wanted.id, wanted.name, content)
+        message = await _answer(caller.services, wanted.id, wanted.name, content)
     except ProviderError as error:
-        return html_page(request, "chat_problem.html", principal, problem=error.error_type)
-    return html_page(request, "chat_message.html", principal, message=message)
+        return html_page(caller.request, "chat_problem.html", problem=error.error_type)
+    return html_page(caller.request, "chat_message.html", message=message)
 
 
 @router.get("/chat/prompts")
-async def show_prompts(request: Request, principal: LocalVisitor, wanted: Annotated[ByChat, Query()]) -> Response:
+async def show_prompts(caller: LocalVisitor, wanted: Wanted[ByChat]) -> Response:
     """Show what an LLM is sent, with memory and without."""
-    memory = services_of(request).memory
+    memory = caller.memory
     said = await _said(memory, wanted.id)
     question = next((message.content for message in reversed(said) if message.role == "user"), "")
     sides = await prompts(memory, wanted.id, wanted.name, question)
-    template = "chat_sides.html" if request.headers.get("hx-request") else "chat_prompts.html"
-    return html_page(request, template, principal, sides=sides, wanted=wanted)
+    template = "chat_sides.html" if caller.request.headers.get("hx-request") else "chat_prompts.html"
+    return html_page(caller.request, template, sides=sides, wanted=wanted)
 
 
 async def prompts(memory: Memory, conversation_id: str, user_id: str, question: str) -> dict[str, list[dict[str, str]]]:

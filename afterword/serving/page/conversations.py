@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.reading.memory import MAX_TOKENS, MOST_PAGE_SIZE, ConversationDetails
+from afterword.reading.memory import MAX_TOKENS, MOST_PAGE_SIZE, ConversationDetails, Memory
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import ANYONE, Id
 from afterword.schemas.messages import MESSAGE_CREATED
@@ -26,7 +26,7 @@ from afterword.serving.page.visitor import (
 )
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import LARGE_TOKENS, MOST_CONTEXT_TOKENS, ByAgent, known_context
-from afterword.serving.requests import Principal, SharedRead, services_of
+from afterword.serving.requests import Caller, Principal, SharedRead, Wanted
 from afterword.serving.writing import (
     ChangeBody,
     DeletionQuery,
@@ -93,9 +93,9 @@ class ChangeQuery(ByConversation):
 
 
 @router.get("/conversations")
-async def show_conversations(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+async def show_conversations(caller: ReadingVisitor) -> HTMLResponse:
     """Show the conversations with the latest messages."""
-    return html_page(request, "conversations.html", principal)
+    return html_page(caller.request, "conversations.html")
 
 
 async def latest_conversations(kafka: Kafka, count: int) -> list[str]:
@@ -122,18 +122,15 @@ async def latest_conversations(kafka: Kafka, count: int) -> list[str]:
 
 @router.get("/conversations/recent")
 async def show_recent_conversations(
-    request: Request,
-    principal: ReadingVisitor,
-    count: Annotated[int, Query(ge=1, le=SIZES[-1])] = SIZES[0],
-    live: bool = False,
+    caller: ReadingVisitor, count: Annotated[int, Query(ge=1, le=SIZES[-1])] = SIZES[0], live: bool = False
 ) -> HTMLResponse:
     """List the visitor's conversations by their last message, even before any summary: `count`, rounded up.
 
     With `live`, the list refreshes itself and has no further pages.
     """
-    latest: SharedRead[int, list[str]] = request.app.state.latest
+    latest: SharedRead[int, list[str]] = caller.request.app.state.latest
     count = min(size for size in SIZES if size >= count)
-    services, owner = services_of(request), principal.owner._asdict()
+    services, owner = caller.services, caller.owner._asdict()
     memory, names = services.memory, (await latest.get(count))[: LOOKUPS_PER_CONVERSATION * count]
 
     async def look_up(conversation_id: str) -> tuple[ConversationDetails, MessageCreated] | None:
@@ -142,8 +139,8 @@ async def show_recent_conversations(
         return (details, page.messages[0]) if details and page and page.messages else None
 
     recent: list[tuple[ConversationDetails, MessageCreated]] = []
-    async with services.turns.of(principal.key_id):
-        ids = await memory.owned(names, principal.owner)  # most of them may belong to other people
+    async with services.turns.of(caller.key_id):
+        ids = await memory.owned(names, caller.owner)  # most of them may belong to other people
         for start in range(0, len(ids), AT_A_TIME):
             recent += [entry for entry in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if entry]
             if len(recent) >= count:
@@ -151,26 +148,26 @@ async def show_recent_conversations(
     recent = recent[:count]
     is_last = live or len(recent) < count or count == SIZES[-1]
     more = None if is_last else 2 * count
-    return html_page(request, "conversations_recent.html", principal, recent=recent, more=more)
+    return html_page(caller.request, "conversations_recent.html", recent=recent, more=more)
 
 
 @router.get("/search")
-async def show_search(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+async def show_search(caller: ReadingVisitor) -> HTMLResponse:
     """Show the form. What people search for is in forms, and in addresses only behind the `#`, which no server sees."""
-    return await _search_page(request, principal)
+    return await _search_page(caller)
 
 
 @router.post("/search")
-async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> HTMLResponse:
+async def search(caller: ReadingVisitor, fields: Submitted) -> HTMLResponse:
     """Show the hits of one user's conversations or, to admins who name no user, of the users last active."""
     asked = {name: only_value(fields, name, 256) for name in ("user_id", "tenant_id") if name in fields}
     query = only_value(fields, "query", MOST_QUERY_CHARACTERS).strip()
-    services, tenant_id = services_of(request), principal.tenant(asked.get("tenant_id") or None)
-    is_everybodys = _may_search_all(principal) and not asked.get("user_id")
-    users = await _last_active(request, tenant_id) if is_everybodys else []
-    names = users[:MOST_SEARCHED] if is_everybodys else [principal.user(asked.get("user_id") or None)]
+    services, tenant_id = caller.services, caller.tenant(asked.get("tenant_id") or None)
+    is_everybodys = _may_search_all(caller) and not asked.get("user_id")
+    users = await _last_active(caller.memory, tenant_id) if is_everybodys else []
+    names = users[:MOST_SEARCHED] if is_everybodys else [caller.user(asked.get("user_id") or None)]
     hits: dict[str, tuple[Recalled, str]] = {}
-    async with services.turns.if_large(principal.key_id, is_everybodys):
+    async with services.turns.if_large(caller.key_id, is_everybodys):
         for name in names if query else ():
             for hit in await services.memory.recall(query, k=HITS, user_id=name, tenant_id=tenant_id):
                 known = hits.get(hit.episode_id)
@@ -178,28 +175,28 @@ async def search(request: Request, principal: ReadingVisitor, fields: Submitted)
                     hits[hit.episode_id] = hit, name if is_everybodys else ""
     best = sorted(hits.values(), key=lambda each: -each[0].score)[:HITS]
     given = {"hits": best, "left_out": len(users) > MOST_SEARCHED, "find": word_finder(query), "query": query}
-    return await _search_page(request, principal, **given, **asked)
+    return await _search_page(caller, **given, **asked)
 
 
-async def _search_page(request: Request, principal: Principal, **given: Any) -> HTMLResponse:
+async def _search_page(caller: Caller, **given: Any) -> HTMLResponse:
     given = {"query": "", "user_id": "", "tenant_id": "", "hits": None, **given}
-    if request.headers.get("hx-request"):
+    if caller.request.headers.get("hx-request"):
         template = "search_hits.html"
     else:
         template = "search.html"
-        given["all_users"] = _may_search_all(principal)
-        tenant_id = principal.tenant(given["tenant_id"] or None)
-        given["users"] = await _last_active(request, tenant_id) if given["all_users"] else []
+        given["all_users"] = _may_search_all(caller)
+        tenant_id = caller.tenant(given["tenant_id"] or None)
+        given["users"] = await _last_active(caller.memory, tenant_id) if given["all_users"] else []
     # in a thread, because stemming long texts takes up to half a second
-    return await asyncio.to_thread(html_page, request, template, principal, **given)
+    return await asyncio.to_thread(html_page, caller.request, template, **given)
 
 
 def _may_search_all(principal: Principal) -> bool:
     return principal.may("admin") and principal.user_id is ANYONE
 
 
-async def _last_active(request: Request, tenant_id: str | None) -> list[str]:
-    page = await services_of(request).memory.users(tenant_id=tenant_id, limit=MOST_SEARCHED + 1)
+async def _last_active(memory: Memory, tenant_id: str | None) -> list[str]:
+    page = await memory.users(tenant_id=tenant_id, limit=MOST_SEARCHED + 1)
     return [user.user_id for user in page.users if user.user_id]
 
 
@@ -222,33 +219,26 @@ def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode
 
 
 @router.get("/conversation")
-async def show_conversation(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ThreadQuery, Query()]
-) -> Response:
+async def show_conversation(caller: ReadingVisitor, wanted: Wanted[ThreadQuery]) -> Response:
     """Show a conversation. Its messages and episodes refresh themselves."""
-    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    memory, owner = services_of(request).memory, principal.owner._asdict()
+    details = await seen_conversation(caller, wanted.id, wanted.agent_id)
+    memory, owner = caller.memory, caller.owner._asdict()
     if wanted.message_id and (
         pages := await memory.pages_around(wanted.id, wanted.message_id, wanted.agent_id, **owner)
     ):
         newest = await memory.messages(wanted.id, wanted.count, agent_id=wanted.agent_id, **owner)
         if newest and wanted.message_id not in [message.id for message in newest.messages]:
             wanted = wanted.model_copy(update=dict(zip(("before", "episodes_before"), pages, strict=True)))
-    thread = await thread_of(request, principal, details, wanted)
+    thread = await thread_of(caller, details, wanted)
     templates = "conversation.html", "conversation_thread.html"
-    given: dict[str, Any] = {"details": details, "wanted": wanted, "may_write": principal.may("write")}
-    given["any_user"] = principal.user_id is ANYONE
-    return refreshing_page(request, *templates, principal, thread, wanted.version, **given)
+    given: dict[str, Any] = {"details": details, "wanted": wanted, "may_write": caller.may("write")}
+    given["any_user"] = caller.user_id is ANYONE
+    return refreshing_page(caller.request, *templates, thread, wanted.version, **given)
 
 
-async def thread_of(
-    request: Request,
-    principal: Principal,
-    details: ConversationDetails,
-    wanted: ThreadQuery,
-) -> str:
+async def thread_of(caller: Caller, details: ConversationDetails, wanted: ThreadQuery) -> str:
     """Render the page's messages and the episodes they belong to."""
-    memory, owner = services_of(request).memory, principal.owner._asdict()
+    memory, owner = caller.memory, caller.owner._asdict()
     page = await memory.messages(wanted.id, wanted.count, wanted.before, wanted.agent_id, **owner)
     messages = existing("conversation", page)
     # each message is in at most one episode, so this many episodes are enough
@@ -272,76 +262,68 @@ async def thread_of(
         older=older if messages.next_before is not None else None,
         grows=grows,
         wanted=wanted,
-        may_write=principal.may("write"),
+        may_write=caller.may("write"),
     )
 
 
 @router.get("/conversation/context")
-async def show_context(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ShownContextQuery, Query()]
-) -> Response:
+async def show_context(caller: ReadingVisitor, wanted: Wanted[ShownContextQuery]) -> Response:
     """Show what an agent would load within this many tokens. It refreshes itself."""
-    services, given = services_of(request), wanted.model_dump(exclude={"id", "version"})
-    async with services.turns.if_large(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
-        context = await known_context(services.memory, services.outbox.begun, principal.owner, wanted.id, **given)
+    services, given = caller.services, wanted.model_dump(exclude={"id", "version"})
+    async with services.turns.if_large(caller.key_id, wanted.max_tokens > LARGE_TOKENS):
+        context = await known_context(services.memory, services.outbox.begun, caller.owner, wanted.id, **given)
     part = fragment("conversation_context.html", context=context, wanted=wanted)
     templates = "conversation_agent.html", "conversation_agent_part.html"
-    return refreshing_page(request, *templates, principal, part, wanted.version, wanted=wanted)
+    return refreshing_page(caller.request, *templates, part, wanted.version, wanted=wanted)
 
 
 @router.get("/conversation/message")
-async def show_message(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ShownMessageQuery, Query()]
-) -> HTMLResponse:
+async def show_message(caller: ReadingVisitor, wanted: Wanted[ShownMessageQuery]) -> HTMLResponse:
     """Show the whole text of a message."""
-    message = await seen_message(request, principal, wanted)
-    return html_page(request, "message_text.html", principal, message=message)
+    message = await seen_message(caller, wanted)
+    return html_page(caller.request, "message_text.html", message=message)
 
 
-async def seen_message(request: Request, principal: Principal, wanted: ShownMessageQuery) -> MessageCreated:
+async def seen_message(caller: Caller, wanted: ShownMessageQuery) -> MessageCreated:
     """Find a message that the visitor may see. Raises: NotFound."""
-    memory = services_of(request).memory
-    seen = await memory.message(wanted.id, wanted.message_id, 0, **principal.owner._asdict())
+    memory = caller.memory
+    seen = await memory.message(wanted.id, wanted.message_id, 0, **caller.owner._asdict())
     return existing("message", seen).message
 
 
-async def seen_conversation(
-    request: Request, principal: Principal, conversation_id: str, agent_id: str | None = None
-) -> ConversationDetails:
+async def seen_conversation(caller: Caller, conversation_id: str, agent_id: str | None = None) -> ConversationDetails:
     """Find a conversation that the visitor may see. Raises: NotFound."""
-    memory = services_of(request).memory
-    return existing("conversation", await memory.conversation(conversation_id, agent_id, **principal.owner._asdict()))
+    memory = caller.memory
+    return existing("conversation", await memory.conversation(conversation_id, agent_id, **caller.owner._asdict()))
 
 
 @router.get("/conversation/edit")
-async def show_editor(
-    request: Request, principal: WritingVisitor, wanted: Annotated[ShownMessageQuery, Query()]
-) -> HTMLResponse:
-    message = await seen_message(request, principal, wanted)
-    return html_page(request, "message_editor.html", principal, message=message, agent_id=wanted.agent_id)
+async def show_editor(caller: WritingVisitor, wanted: Wanted[ShownMessageQuery]) -> HTMLResponse:
+    message = await seen_message(caller, wanted)
+    return html_page(caller.request, "message_editor.html", message=message, agent_id=wanted.agent_id)
 
 
 @router.post("/conversation")
 async def change_conversation(
-    request: Request, principal: WritingVisitor, wanted: Annotated[ChangeQuery, Query()], fields: SubmittedText
+    caller: WritingVisitor, wanted: Wanted[ChangeQuery], fields: SubmittedText
 ) -> RedirectResponse:
     """Carry out the submitted button's action. Deleting a conversation deletes it for all agents."""
-    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
+    details = await seen_conversation(caller, wanted.id, wanted.agent_id)
     deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
     match only_value(fields, "action"), wanted.message_id:
         case "save-message", str(message_id):
             change = ChangeBody(tenant_id=details.tenant_id, content=only_value(fields, "content"))
-            await edit_message(request, principal, wanted.id, message_id, change)
+            await edit_message(caller, wanted.id, message_id, change)
         case "delete-message", str(message_id):
-            await delete_message(request, principal, wanted.id, message_id, deletion)
+            await delete_message(caller, wanted.id, message_id, deletion)
         case "close-episode", None:
             flush = FlushBody(agent_id=wanted.agent_id, tenant_id=details.tenant_id)
-            await flush_conversation(request, principal, wanted.id, flush)
+            await flush_conversation(caller, wanted.id, flush)
         case "hand-over", None:
             given = assignment_form(details.user_id, details.tenant_id, fields)
-            await assign_conversation(request, principal, wanted.id, given)
+            await assign_conversation(caller, wanted.id, given)
         case "delete-conversation", None:
-            await delete_conversation(request, principal, wanted.id, deletion)
+            await delete_conversation(caller, wanted.id, deletion)
             return see_other("/conversations")
         case _:
             expected = "save-message or delete-message with message_id; close-episode, hand-over or delete-conversation"

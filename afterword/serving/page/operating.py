@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from aiokafka import TopicPartition
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -24,7 +24,7 @@ from afterword.serving.outbox import in_time
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, see_other
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, only_value
 from afterword.serving.problems import NotFound, RequestInvalid
-from afterword.serving.requests import SharedRead, services_of
+from afterword.serving.requests import SharedRead
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.roles import inputs_of
 from afterword.streams.settings import Settings
@@ -74,18 +74,18 @@ class LiveTotals:
 
 
 @router.get("/")
-async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+async def show_live(caller: ReadingVisitor) -> HTMLResponse:
     """Show the screen. Its events come from `/live/events`."""
-    return html_page(request, "live.html", principal, counted=RECENT_RECORDS)
+    return html_page(caller.request, "live.html", counted=RECENT_RECORDS)
 
 
 @router.get("/live/events")
-async def stream_live(request: Request, principal: ReadingVisitor) -> EventSourceResponse:
+async def stream_live(caller: ReadingVisitor) -> EventSourceResponse:
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
-    feed = services_of(request).feed
-    wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
-    has_llm = services_of(request).settings.llm.provider != "extractive"
-    return event_stream(request, principal, live_parts(feed, wanted, has_llm))
+    feed = caller.services.feed
+    wanted = StreamFilter(caller.owner, frozenset(ALL), key_id=caller.key_id)
+    has_llm = caller.services.settings.llm.provider != "extractive"
+    return event_stream(caller, live_parts(feed, wanted, has_llm))
 
 
 async def live_parts(feed: Feed, wanted: StreamFilter, has_llm: bool) -> AsyncGenerator[ServerSentEvent, None]:
@@ -139,53 +139,53 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
 
 
 @router.get("/live/lag")
-async def show_lag(request: Request, principal: OperatingVisitor) -> HTMLResponse:
+async def show_lag(caller: OperatingVisitor) -> HTMLResponse:
     """Show how many messages are archived, and how far behind the workers are."""
-    lag: SharedRead[None, dict[str, int | None]] = request.app.state.lag
-    archived = await services_of(request).count_messages()
-    return html_page(request, "live_lag.html", principal, lags=await lag.get(None), archived=archived)
+    lag: SharedRead[None, dict[str, int | None]] = caller.request.app.state.lag
+    archived = await caller.services.count_messages()
+    return html_page(caller.request, "live_lag.html", lags=await lag.get(None), archived=archived)
 
 
 @router.get("/health")
-async def show_health(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+async def show_health(caller: ReadingVisitor) -> HTMLResponse:
     """Show the screen. Its state refreshes itself."""
-    return html_page(request, "health.html", principal, version=running_version())
+    return html_page(caller.request, "health.html", version=running_version())
 
 
 @router.get("/health/state")
-async def show_state(request: Request, principal: ReadingVisitor) -> HTMLResponse:
-    services = services_of(request)
+async def show_state(caller: ReadingVisitor) -> HTMLResponse:
+    services = caller.services
     database = await services.database_answers()
-    return html_page(request, "health_state.html", principal, database=database, kafka=services.feed.running)
+    return html_page(caller.request, "health_state.html", database=database, kafka=services.feed.running)
 
 
 @router.get("/health/usage")
-async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy = "day") -> HTMLResponse:
+async def show_usage(caller: OperatingVisitor, by: UsageBy = "day") -> HTMLResponse:
     """Show the LLM's usage for the stored episodes."""
-    services = services_of(request)
+    services = caller.services
     totals = await services.usage(by)
     rows = [(group, services.settings.llm.cost(*group[2:5])) for group in totals[:MOST_ROWS]]
     given: dict[str, Any] = {"by": by, "rows": rows, "left_out": len(totals) - len(rows)}
-    return html_page(request, "health_usage.html", principal, cost_shown=services.settings.llm.cost_shown, **given)
+    return html_page(caller.request, "health_usage.html", cost_shown=services.settings.llm.cost_shown, **given)
 
 
 @router.post("/health/checks")
-async def run_checks(request: Request, principal: OperatingVisitor, _: Submitted) -> HTMLResponse:
+async def run_checks(caller: OperatingVisitor, _: Submitted) -> HTMLResponse:
     """Run the checks, which contact every server and the LLM."""
     from afterword.operating.checks import check_all  # imports the engine, which nothing else here needs
 
-    return html_page(request, "health_checks.html", principal, results=await check_all(services_of(request).settings))
+    return html_page(caller.request, "health_checks.html", results=await check_all(caller.services.settings))
 
 
 @router.get("/dead-letters")
 async def show_dead_letters(
-    request: Request, principal: OperatingVisitor, done: Action | None = None, count: Annotated[int, Query(ge=0)] = 0
+    caller: OperatingVisitor, done: Action | None = None, count: Annotated[int, Query(ge=0)] = 0
 ) -> HTMLResponse:
     """List the first dead letters that were neither replayed nor discarded.
 
     `done` and `count` are the outcome of the form that was just sent.
     """
-    settings = services_of(request).settings
+    settings = caller.services.settings
     letters: list[DeadLetter] = []
     async with in_time(settings.kafka, WORK_SECONDS), open_queue(settings) as queue:
         for topic in await queue.topics():
@@ -197,15 +197,13 @@ async def show_dead_letters(
             if len(letters) > LISTED:  # the list is full, so no further topic is read
                 break
     given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "done": done}
-    return html_page(request, "dead_letters.html", principal, listed=LISTED, count=count, **given)
+    return html_page(caller.request, "dead_letters.html", listed=LISTED, count=count, **given)
 
 
 @router.get("/dead-letter")
-async def show_dead_letter(
-    request: Request, principal: OperatingVisitor, address: Annotated[str, Query(max_length=400)]
-) -> HTMLResponse:
+async def show_dead_letter(caller: OperatingVisitor, address: Annotated[str, Query(max_length=400)]) -> HTMLResponse:
     """Show a dead letter: why it was rejected, its headers, and the beginning of its value."""
-    settings = services_of(request).settings
+    settings = caller.services.settings
     try:
         async with in_time(settings.kafka, WORK_SECONDS), open_queue(settings) as queue:
             letter = await queue.find(address)
@@ -218,17 +216,17 @@ async def show_dead_letter(
         "size": len(value),
         "headers": [(name, (said or b"").decode(errors="replace")) for name, said in letter.headers],
     }
-    return html_page(request, "dead_letter.html", principal, **given)
+    return html_page(caller.request, "dead_letter.html", **given)
 
 
 @router.post("/dead-letters")
-async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Submitted) -> RedirectResponse:
+async def resolve_dead_letters(caller: OperatingVisitor, fields: Submitted) -> RedirectResponse:
     """Replay or discard the selected dead letters, each once."""
     action = ACTIONS.get(only_value(fields, "action"))
     addresses = frozenset(fields.get("address", ()))
     if action is None:
         raise RequestInvalid(problems=[("action", "must be replay or discard")])
-    settings = services_of(request).settings
+    settings = caller.services.settings
     topics = {address.rsplit("/", 2)[0] for address in addresses}
     async with in_time(settings.kafka, WORK_SECONDS), open_queue(settings) as queue:
         done = [

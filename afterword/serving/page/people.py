@@ -3,9 +3,9 @@
 import asyncio
 import hashlib
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -24,7 +24,7 @@ from afterword.serving.page.visitor import (
 )
 from afterword.serving.problems import NotFound, RequestInvalid, existing, problems_of
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, UsersQuery
-from afterword.serving.requests import Parameters, Principal, services_of
+from afterword.serving.requests import Parameters, Principal, Wanted
 from afterword.serving.writing import (
     DeletionQuery,
     ErasureBody,
@@ -66,29 +66,25 @@ class ErasureQuery(Parameters):
 
 
 @router.get("/people", response_model=None)
-async def show_people(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[UsersQuery, Query()]
-) -> HTMLResponse | RedirectResponse:
+async def show_people(caller: ReadingVisitor, wanted: Wanted[UsersQuery]) -> HTMLResponse | RedirectResponse:
     """List a tenant's users for admins. Others must name a user, or are redirected to their key's only user."""
-    tenant_id = principal.tenant(wanted.tenant_id or None)
-    if principal.user_id is not ANYONE:
-        return see_other("/person", user_id=principal.user(None), tenant_id=tenant_id)
-    services = services_of(request)
+    tenant_id = caller.tenant(wanted.tenant_id or None)
+    if caller.user_id is not ANYONE:
+        return see_other("/person", user_id=caller.user(None), tenant_id=tenant_id)
+    services = caller.services
     page = None
-    if principal.may("admin"):
+    if caller.may("admin"):
         page = await services.memory.users(tenant_id=tenant_id, after=wanted.after, prefix=wanted.prefix)
     given: dict[str, Any] = {"page": page, "tenant_id": tenant_id, "prefix": wanted.prefix, "user_id": ""}
-    return html_page(request, "people.html", principal, llm=services.settings.llm, **given)
+    return html_page(caller.request, "people.html", llm=services.settings.llm, **given)
 
 
 @router.get("/person")
-async def show_person(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[PersonQuery, Query()]
-) -> HTMLResponse:
+async def show_person(caller: ReadingVisitor, wanted: Wanted[PersonQuery]) -> HTMLResponse:
     """Show what is known about a user, what has changed, and their conversations."""
-    user_id, tenant_id = _person(principal, wanted)
-    memory = services_of(request).memory
-    if principal.user_id is ANYONE and not wanted.sent and not await memory.knows_user(user_id, tenant_id):
+    user_id, tenant_id = _person(caller, wanted)
+    memory = caller.memory
+    if caller.user_id is ANYONE and not wanted.sent and not await memory.knows_user(user_id, tenant_id):
         raise NotFound(what="user")
     profile, page = await asyncio.gather(
         memory.profile(user_id, tenant_id, KNOWN_TOKENS),
@@ -102,66 +98,57 @@ async def show_person(
         "budget": PROFILE_TOKENS,
         "digest": digest_of,
     }
-    return html_page(request, "person.html", principal, **given)
+    return html_page(caller.request, "person.html", **given)
 
 
 @router.get("/person/context")
-async def show_loaded(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[LoadedQuery, Query()]
-) -> HTMLResponse:
+async def show_loaded(caller: ReadingVisitor, wanted: Wanted[LoadedQuery]) -> HTMLResponse:
     """Show what an agent would load about a person within this many tokens."""
-    profile = await services_of(request).memory.profile(*_person(principal, wanted), wanted.max_tokens)
-    return html_page(request, "person_context.html", principal, profile=profile, max_tokens=wanted.max_tokens)
+    profile = await caller.memory.profile(*_person(caller, wanted), wanted.max_tokens)
+    return html_page(caller.request, "person_context.html", profile=profile, max_tokens=wanted.max_tokens)
 
 
 @router.get("/person/forget")
-async def show_sources(
-    request: Request, principal: WritingVisitor, wanted: Annotated[FactQuery, Query()]
-) -> HTMLResponse:
+async def show_sources(caller: WritingVisitor, wanted: Wanted[FactQuery]) -> HTMLResponse:
     """Show the messages that state a fact, with a form that deletes them."""
-    memory = services_of(request).memory
-    profile = await memory.profile(*_person(principal, wanted), KNOWN_TOKENS)
+    memory = caller.memory
+    profile = await memory.profile(*_person(caller, wanted), KNOWN_TOKENS)
     facts = (fact for fact in (*profile.facts, *profile.superseded) if digest_of(fact) == wanted.fact)
     fact = existing("fact", next(facts, None))
-    owner = principal.owner._asdict()
+    owner = caller.owner._asdict()
     named = [(source.conversation_id, message_id) for source in fact.sources for message_id in source.message_ids]
     seen = await asyncio.gather(*[memory.message(*each, 0, **owner) for each in named])
     messages = [each.message for each in seen if each]
     hidden = len(named) - len(messages)
     given: dict[str, Any] = {"fact": fact, "profile": profile, "messages": messages, "hidden": hidden}
     return html_page(
-        request,
+        caller.request,
         "person_forget.html",
-        principal,
         choice=lambda message: MESSAGE_CHOICE.dump_json((message.conversation_id, message.id)).decode(),
         **given,
     )
 
 
 @router.post("/person/forget")
-async def forget(
-    request: Request, principal: WritingVisitor, wanted: Annotated[OwnedParameters, Query()], fields: SubmittedText
-) -> RedirectResponse:
-    user_id, tenant_id = _person(principal, wanted)
+async def forget(caller: WritingVisitor, wanted: Wanted[OwnedParameters], fields: SubmittedText) -> RedirectResponse:
+    user_id, tenant_id = _person(caller, wanted)
     try:
         chosen = [MESSAGE_CHOICE.validate_json(value) for value in fields.get("message", ())]
     except ValidationError:
         raise RequestInvalid(problems=[("message", "must be the ids of a conversation and a message")]) from None
     for conversation_id, message_id in chosen:
-        details = await seen_conversation(request, principal, conversation_id)
+        details = await seen_conversation(caller, conversation_id)
         deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
-        await delete_message(request, principal, conversation_id, message_id, deletion)
+        await delete_message(caller, conversation_id, message_id, deletion)
     return see_other("/person", user_id=user_id, tenant_id=tenant_id, sent="1" if chosen else None)
 
 
 @router.post("/person/hand-over")
-async def hand_over(
-    request: Request, principal: WritingVisitor, wanted: Annotated[OwnedParameters, Query()], fields: SubmittedText
-) -> RedirectResponse:
+async def hand_over(caller: WritingVisitor, wanted: Wanted[OwnedParameters], fields: SubmittedText) -> RedirectResponse:
     """Give all of a person's messages to another user."""
-    user_id, tenant_id = _person(principal, wanted)
+    user_id, tenant_id = _person(caller, wanted)
     given = assignment_form(user_id, tenant_id, fields)
-    await merge_users(request, principal, user_id, given.user_id, given)
+    await merge_users(caller, user_id, given.user_id, given)
     return see_other("/person", user_id=given.user_id, tenant_id=tenant_id, sent="1")
 
 
@@ -175,39 +162,33 @@ def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | N
 
 
 @router.get("/erasures")
-async def show_erasure_form(
-    request: Request, principal: ErasingVisitor, wanted: Annotated[OwnedParameters, Query()]
-) -> HTMLResponse:
+async def show_erasure_form(caller: ErasingVisitor, wanted: Wanted[OwnedParameters]) -> HTMLResponse:
     """Show two forms: one for a new erasure, and one to look up an earlier erasure by its id."""
-    return html_page(request, "erasures.html", principal, **wanted.model_dump())
+    return html_page(caller.request, "erasures.html", **wanted.model_dump())
 
 
 @router.post("/erasures")
-async def ask_for_erasure(request: Request, principal: ErasingVisitor, fields: Submitted) -> RedirectResponse:
+async def ask_for_erasure(caller: ErasingVisitor, fields: Submitted) -> RedirectResponse:
     names = [name for name in ErasureBody.model_fields if fields.get(name, [""]) != [""]]
     try:
         body = ErasureBody.model_validate({name: only_value(fields, name) for name in names})
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error, "form")) from None
-    asked = await request_erasure(request, Response(), principal, body)
+    asked = await request_erasure(caller, Response(), body)
     return see_other("/erasure", id=asked.erasure_id)
 
 
 @router.get("/erasure")
-async def watch_erasure(
-    request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
-) -> HTMLResponse:
+async def watch_erasure(caller: ErasingVisitor, wanted: Wanted[ErasureQuery]) -> HTMLResponse:
     """Show an erasure. Its state refreshes itself until it is done."""
-    erasure = await show_erasure(request, principal, wanted.id)
-    return html_page(request, "erasure_state.html" if wanted.part else "erasure.html", principal, erasure=erasure)
+    erasure = await show_erasure(caller, wanted.id)
+    return html_page(caller.request, "erasure_state.html" if wanted.part else "erasure.html", erasure=erasure)
 
 
 @router.get("/erasure/receipt")
-async def send_receipt(
-    request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
-) -> Response:
+async def send_receipt(caller: ErasingVisitor, wanted: Wanted[ErasureQuery]) -> Response:
     """Send the receipt as a file that `afterword erase verify` can read."""
-    receipt = existing("receipt", (await show_erasure(request, principal, wanted.id)).receipt)
+    receipt = existing("receipt", (await show_erasure(caller, wanted.id)).receipt)
     content = receipt.model_dump_json(indent=2) + "\n"
     headers = {"Content-Disposition": 'attachment; filename="receipt.json"'}
     return Response(content, media_type="application/json", headers=headers)

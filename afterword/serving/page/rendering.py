@@ -42,7 +42,7 @@ STATIC = Path(__file__).parent / "static"
 SIGN_IN = "/sign-in"
 HEADERS = {
     # `no-referrer` would strip the `Origin` of our own forms, which the server checks
-    "Referrer-Policy": "same-origin",
+    "Referrer-Policy": "same-origin"
 }
 SHOWN_CHARACTERS = 4000
 """How much of a text is shown at first."""
@@ -185,11 +185,9 @@ def fragment(template: str, **values: Any) -> str:
     return templates().get_template(template).render(**values)
 
 
-def html_page(
-    request: Request, template: str, principal: Principal | None = None, status: int = 200, **values: Any
-) -> HTMLResponse:
-    """Render a page or a fragment for a principal."""
-    services = services_of(request)
+def html_page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Render a page or a fragment for the visitor, if one was admitted."""
+    services, principal = services_of(request), getattr(request.state, "principal", None)
     given: dict[str, Any] = {
         "principal": principal,
         "operator": principal is not None and is_operator(principal),
@@ -203,9 +201,7 @@ def html_page(
     return HTMLResponse(fragment(template, **(given | values)), status, HEADERS)
 
 
-def refreshing_page(
-    request: Request, whole: str, around: str, principal: Principal, part: str, known: str | None, **values: Any
-) -> Response:
+def refreshing_page(request: Request, whole: str, around: str, part: str, known: str | None, **values: Any) -> Response:
     """Render a page with an already rendered part that refreshes itself.
 
     If `known` is None, this renders the template `whole`. Otherwise the request is for the part alone: this renders the
@@ -217,7 +213,7 @@ def refreshing_page(
     if version == known:
         return Response(status_code=204)
     values |= {"version": version, "is_part": known is not None}
-    return html_page(request, whole if known is None else around, principal, **values)
+    return html_page(request, whole if known is None else around, **values)
 
 
 def is_operator(principal: Principal) -> bool:
@@ -279,8 +275,7 @@ def error_page(request: Request, error: Exception) -> Response:
         "again": request.method == "GET" and status == 503,
     }
     template = "problem_part.html" if is_part else "problem.html"
-    principal = getattr(request.state, "principal", None)  # for the menu; None if the visitor was not admitted
-    answer = html_page(request, template, principal, code=status, status=status, **given)
+    answer = html_page(request, template, code=status, status=status, **given)
     if status == 503:
         answer.headers["Retry-After"] = str(RETRY_SECONDS)
     return answer

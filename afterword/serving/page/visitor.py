@@ -30,8 +30,8 @@ from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, U
 from afterword.serving.requests import (
     MOST_BYTES,
     SMALL_BYTES,
+    Caller,
     Permission,
-    Principal,
     admit,
     large_turn,
     parsed_body,
@@ -133,16 +133,16 @@ def visiting(scope: Permission, *, operating: bool = False, local: bool = False)
     only this machine can reach.
     """
 
-    async def admitted(request: Request) -> Principal:
+    async def admitted(request: Request) -> Caller:
         seal, cookie = seal_of(request), request.cookies.get(COOKIE)
-        principal = await admit(request, partial(seal.key_in, cookie), scope)
-        request.state.principal = principal
+        caller = await admit(request, partial(seal.key_in, cookie), scope)
+        request.state.principal = caller
         request.state.read_token = partial(seal.key_in, cookie, SESSION_SECONDS - ENDING_SECONDS)
         request.state.renewed = await seal.renewed(cookie, services_of(request).sessions)
         is_elsewhere = services_of(request).settings.serve.auth != "none"
-        if (operating and not is_operator(principal)) or (local and is_elsewhere):
+        if (operating and not is_operator(caller)) or (local and is_elsewhere):
             raise NotFound(what="page")
-        return principal
+        return caller
 
     return Depends(admitted)
 
@@ -152,11 +152,11 @@ def seal_of(request: Request) -> Seal:
     return seal
 
 
-ReadingVisitor = Annotated[Principal, visiting("read")]
-WritingVisitor = Annotated[Principal, visiting("write")]
-ErasingVisitor = Annotated[Principal, visiting("erase")]
-OperatingVisitor = Annotated[Principal, visiting("read", operating=True)]
-LocalVisitor = Annotated[Principal, visiting("write", local=True)]
+ReadingVisitor = Annotated[Caller, visiting("read")]
+WritingVisitor = Annotated[Caller, visiting("write")]
+ErasingVisitor = Annotated[Caller, visiting("erase")]
+OperatingVisitor = Annotated[Caller, visiting("read", operating=True)]
+LocalVisitor = Annotated[Caller, visiting("write", local=True)]
 
 
 def form(most: int) -> Any:
@@ -222,10 +222,10 @@ async def sign_in(request: Request, fields: SubmittedKey) -> Response:
     """Sign in with a key that can read or erase."""
     token = only_value(fields, "key").strip()
     try:
-        principal = await admit(request, lambda: token if TOKEN.fullmatch(token) else None, "read", "erase")
+        caller = await admit(request, lambda: token if TOKEN.fullmatch(token) else None, "read", "erase")
     except Unauthenticated:
         return html_page(request, "sign_in.html", status=401, wrong=True)
-    answer = see_other("/" if principal.may("read") else "/erasures")
+    answer = see_other("/" if caller.may("read") else "/erasures")
     keep_signed_in(request, answer, seal_of(request).begun(token))
     return answer
 

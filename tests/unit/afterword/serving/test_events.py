@@ -36,7 +36,7 @@ from afterword.serving.feed import (
     position_id,
 )
 from afterword.serving.problems import PositionInvalid, TooManyStreams, Unauthenticated
-from afterword.serving.requests import CACHED_SECONDS, Principal, is_still_admitted
+from afterword.serving.requests import CACHED_SECONDS, Caller, Principal, is_still_admitted
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka, Serve, Settings
@@ -484,7 +484,7 @@ def a_stream(
         authenticator=keys,
         settings=Settings(serve=Serve(auth="keys")),
     )
-    return event_stream(a_request(services), keys.holder, content or endless())
+    return event_stream(Caller(**vars(keys.holder), request=a_request(services)), content or endless())
 
 
 async def test_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -546,14 +546,14 @@ async def test_revoked_or_changed_token_ends_its_stream() -> None:
             return found
 
     async with serving(Issuer()) as served:
-        request, principal = a_request(served.services), found
-        assert await is_still_admitted(request, principal)
+        caller = Caller(**vars(found), request=a_request(served.services))
+        assert await is_still_admitted(caller)
         found = Principal("a", frozenset({"read"}), "t2")
-        assert not await is_still_admitted(request, principal)
+        assert not await is_still_admitted(caller)
         found = StoreUnavailable(store="mongodb", problem="AutoReconnect")
-        assert await is_still_admitted(request, principal)
+        assert await is_still_admitted(caller)
         found = Unauthenticated()
-        assert not await is_still_admitted(request, principal)
+        assert not await is_still_admitted(caller)
 
 
 SCOPE = {"type": "http", "method": "GET"}

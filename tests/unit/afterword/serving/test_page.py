@@ -580,10 +580,10 @@ async def test_sign_out_ends_the_cookies_streams() -> None:
     async with serving(OneKey("afw_1"), auth="keys") as served:
         seal, request.app.state.services = served.app.state.seal, served.services
         cookie = seal.begun("afw_1")
-        principal = await admit(request, partial(seal.key_in, cookie), "read")
-        assert await is_still_admitted(request, principal)
+        caller = await admit(request, partial(seal.key_in, cookie), "read")
+        assert await is_still_admitted(caller)
         seal.end(seal.session(cookie))
-        assert not await is_still_admitted(request, principal)
+        assert not await is_still_admitted(caller)
 
 
 def test_only_recent_cookies_of_the_same_secret_open(monkeypatch: pytest.MonkeyPatch) -> None:
