@@ -205,9 +205,11 @@ def import_history(
         )
     else:
         _print_counts(counts, seconds, "would be " if dry_run else "")
-    if not counts.read and not counts.left_out:
-        typer.echo("afterword: nothing to import was found; did the command before the pipe fail?", err=True)
-    if counts.rejected or not (counts.read or counts.left_out):
+    if counts.is_empty or not counts.is_compared:
+        nothing = "nothing to import was found; did the command before the pipe fail?"
+        apart = "the archive does not answer, so what it has already was not compared"
+        typer.echo(f"afterword: {nothing if counts.is_empty else apart}", err=True)
+    if counts.rejected or counts.is_empty:
         raise typer.Exit(1)
 
 

@@ -30,6 +30,13 @@ TOO_LARGE = f"too_large: more than {MOST_LINE_BYTES >> 20} MiB"
 class InvalidLine(AfterwordError):
     """line {number}: {problem}"""
 
+    number: int
+    problem: object
+
+
+class StoppedAtLine(InvalidLine):
+    """line {number}: {problem}; {sent} messages, edits, deletions and flushes before it were sent"""
+
 
 class LinesInvalid(AfterwordError):
     """nothing was sent, because lines are invalid ({found}): {first}"""
@@ -86,7 +93,7 @@ async def produce(
     """Send all lines, and return once the broker has acknowledged every record.
 
     `rate` limits the records per second, and `flush` closes each conversation's pending messages at the end. With a
-    tracer, each record begins a trace. Raises: InvalidLine, once the lines before it are sent;
+    tracer, each record begins a trace. Raises: StoppedAtLine, once the lines before it are sent;
     TopicMissing; BrokerUnavailable.
     """
     produced = Produced()
@@ -106,7 +113,11 @@ async def produce(
 
     async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
         started = time.monotonic()
-        await send_at_rate(producer, events(), rate)
+        try:
+            await send_at_rate(producer, events(), rate)
+        except InvalidLine as error:
+            sent = produced.messages + produced.amendments + produced.flushes
+            raise StoppedAtLine(number=error.number, problem=error.problem, sent=sent) from None
         produced.seconds = time.monotonic() - started
     return produced
 

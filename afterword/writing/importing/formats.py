@@ -834,6 +834,7 @@ def _placeholders(files: object, name: str) -> list[str]:
     ]
 
 
+NO_CONVERSATIONS = "files without conversations"
 IN_ARCHIVE = b"PK\x03\x04"
 MOST_ARCHIVES = 3
 """Archives in one another: an export has two levels."""
@@ -845,7 +846,7 @@ def _unpacked(
     """Yield a file, or those with conversations in an archive. Each is open until the next one is asked for."""
     pattern = _NAMES["conversations_in_archives"].get(form)
     if form == "claude" and PATTERNS["other_parts"].fullmatch(name.rsplit("/", 1)[-1]):
-        yield LeftOut("files without conversations")
+        yield LeftOut(NO_CONVERSATIONS)
         return
     if pattern is None or level > MOST_ARCHIVES or not file.peek(len(IN_ARCHIVE)).startswith(IN_ARCHIVE):
         yield name, file
@@ -856,7 +857,7 @@ def _unpacked(
             with ZipFile(copy) as archive:
                 for member in archive.infolist():
                     if not re.fullmatch(pattern, member.filename):
-                        yield LeftOut("files without conversations", int(not member.is_dir()))
+                        yield LeftOut(NO_CONVERSATIONS, int(not member.is_dir()))
                     elif problem := _problem(member):
                         yield Rejected(f"{name}/{member.filename}", problem)
                     else:

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 
@@ -14,13 +14,13 @@ from opentelemetry.trace import Tracer
 
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.base import message_key
-from afterword.streams.errors import AfterwordError
+from afterword.streams.errors import AfterwordError, StoreUnavailable
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
-from afterword.writing.importing.formats import Found, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.formats import NO_CONVERSATIONS, Found, ImportOutcome, LeftOut, Rejected
 from afterword.writing.produce import send_at_rate
 from afterword.writing.producer import Producer
 
@@ -29,6 +29,8 @@ BATCH = 100
 """The archive is asked about this many messages at once, each of at most 700,000 bytes."""
 ARCHIVE_SECONDS = 60.0
 POLL_SECONDS = 0.2
+ANSWER_SECONDS = 3.0
+"""Longest time in which an archive has to answer a dry run."""
 
 ShowCounts = Callable[["ImportCounts"], None]
 ShowRejected = Callable[[Rejected], None]
@@ -50,10 +52,17 @@ class ImportCounts:
     flushes: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     """Parts of the history that are not messages, by reason."""
+    is_compared: bool = True
+    """Whether the archive was asked for the messages and conversations that it has."""
 
     @property
     def read(self) -> int:
         return self.sent + self.duplicates + self.rejected
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no conversation, not even one that was left out."""
+        return not self.read and self.left_out.keys() <= {NO_CONVERSATIONS}
 
 
 async def import_history(
@@ -68,24 +77,31 @@ async def import_history(
 ) -> ImportCounts:
     """Send the messages that the archive lacks. Returns once the broker has acknowledged every record.
 
-    `rate` limits the records per second. A dry run only reads and counts, without looking into the archive.
+    `rate` limits the records per second. A dry run only reads and counts; it does without an archive that is away.
 
     Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
     """
-    if dry_run:
-        counting = Import(progress, report)
-        async for _ in counting.events(outcomes):
-            pass
-        return counting.counts
-    async with (
-        Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer,
-        open_stores(settings) as stores,
-    ):
-        await until_archived(settings.kafka)
-        is_as_sent = settings.redaction.where != "everywhere"
-        importing = Import(progress, report, stores.messages, is_as_sent=is_as_sent)
-        await send_at_rate(producer, importing.events(outcomes), rate)
+    is_as_sent = settings.redaction.where != "everywhere"
+    async with open_stores(settings) as stores:
+        archive = stores.messages if not dry_run or await _answers(stores.messages) else None
+        importing = Import(progress, report, archive, is_as_sent=is_as_sent)
+        if dry_run:
+            importing.counts.is_compared = archive is not None
+            async for _ in importing.events(outcomes):
+                pass
+            return importing.counts
+        async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
+            await until_archived(settings.kafka)
+            await send_at_rate(producer, importing.events(outcomes), rate)
     return importing.counts
+
+
+async def _answers(archive: MessageArchive) -> bool:
+    with suppress(StoreUnavailable, TimeoutError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await archive.owners([""])
+            return True
+    return False
 
 
 async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None:

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import ConversationFlush, MessageCreated
+from afterword.streams.settings import Settings, Sqlite
 from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.opening import open_stores
 from afterword.writing.importing.formats import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
-from afterword.writing.importing.run import Import, ImportCounts
+from afterword.writing.importing.run import Import, ImportCounts, import_history
 from afterword.writing.produce import send_at_rate
 from tests.doubles.stores import MemoryMessages
 from tests.unit.afterword.writing.importing.histories import read_all
@@ -169,6 +171,19 @@ def test_other_users_conversation_gets_nothing_from_a_record():
     assert whole(log, talk("quinn"), archived).rejected == 1
     assert whole(log, talk("pat"), archived).duplicates == 1
     assert [one.user_id for one in log.messages] == ["pat"]
+
+
+async def test_dry_run_knows_the_archive(tmp_path):
+    settings = Settings(sqlite=Sqlite(path=tmp_path / "afterword.db"))
+    log = Log()
+    await asyncio.to_thread(whole, log, [message("a", 0, user_id="pat")])
+    async with open_stores(settings) as stores:
+        await archive(log, stores.messages)
+    outcomes = [message("a", 1, user_id="quinn")._replace(is_shared=False), message("a", 0, user_id="pat")]
+    rejected: list[Rejected] = []
+    counts = await import_history(settings, iter(outcomes), lambda _: None, rejected.append, dry_run=True)
+    assert (counts.sent, counts.duplicates, counts.is_compared) == (0, 1, True)
+    assert [one.where for one in rejected] == ["f:1"]
 
 
 def test_archived_messages_are_neither_resent_nor_flushed():
