@@ -882,7 +882,7 @@ def test_live_counts_llm_time_and_tokens() -> None:
     totals.count(summarized(ordinal, usage=usage) for ordinal, usage in enumerate(used, 1))
     totals.count([summarized(3, usage=Usage(prompt_tokens=500, completion_tokens=50, seconds=3.5))])
     shown = fragment("live_tiles.html", totals=totals, away=True, has_llm=True)
-    for text in (">2.5 s<", "5 s in total", ">1,600<", "1,500 read, 100 written", "Kafka cannot be reached"):
+    for text in (">2.5 s<", "5.0 s in total", ">1,600<", "1,500 read, 100 written", "Kafka cannot be reached"):
         assert text in shown, text
 
 
