@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from afterword.consumers.subscriber import RevisionSubscriber as RevisionSubscriber
     from afterword.consumers.subscriber import SummarySubscriber as SummarySubscriber
-    from afterword.installed import ExtraMissing as ExtraMissing
     from afterword.operating.eraser import Eraser as Eraser
     from afterword.reading.memory import Memory as Memory
     from afterword.reading.memory import hits_as_text as hits_as_text
@@ -33,13 +32,14 @@ if TYPE_CHECKING:
     from afterword.streams.errors import RequestRefused as RequestRefused
     from afterword.streams.errors import StoreUnavailable as StoreUnavailable
     from afterword.streams.errors import TopicMissing as TopicMissing
+    from afterword.streams.installed import ExtraMissing as ExtraMissing
     from afterword.streams.settings import Settings as Settings
     from afterword.streams.settings import load_settings as load_settings
     from afterword.writing.producer import Producer as Producer
 
 _NAMES = {
     "afterword.consumers.subscriber": "RevisionSubscriber SummarySubscriber",
-    "afterword.installed": "ExtraMissing",
+    "afterword.streams.installed": "ExtraMissing",
     "afterword.operating.eraser": "Eraser",
     "afterword.reading.memory": "Memory hits_as_text",
     "afterword.schemas": "ConversationAssigned ConversationDeleted ConversationFlush EpisodeClosed InvalidRecord "
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first use. Raises: AttributeError, ExtraMissing."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from afterword.installed import extra_required
+    from afterword.streams.installed import extra_required
 
     with extra_required("worker" if name == "Eraser" else "memory", f"afterword.{name}"):
         value = getattr(import_module(_MODULES[name]), name)

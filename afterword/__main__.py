@@ -5,7 +5,7 @@ import sys
 from importlib.util import find_spec
 from typing import NoReturn
 
-from afterword.installed import ExtraMissing, extra_required, version_line
+from afterword.streams.installed import ExtraMissing, extra_required, version_line
 
 INTERRUPTED = 130
 """Exit code of a process that Ctrl-C ended, following the shells' convention."""

@@ -9,8 +9,8 @@ from typer.core import TyperOption
 
 from afterword.commands import dlq, operating, person, processes, reading, writing
 from afterword.commands.common import report
-from afterword.installed import version_line
 from afterword.streams.errors import AfterwordError
+from afterword.streams.installed import version_line
 
 
 def _type_shown(option: TyperOption, ctx: Any) -> str | None:

@@ -20,10 +20,10 @@ from aiohttp import web
 from opentelemetry.trace import Tracer
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from afterword.installed import running_version
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.records import KafkaRecord
 from afterword.streams.errors import AfterwordError, LaneStopped
+from afterword.streams.installed import running_version
 from afterword.streams.kafka.clients import client_id, security
 from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.roles import names_of

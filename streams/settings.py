@@ -40,9 +40,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from afterword.installed import extra_required
 from afterword.streams import prompt_template
 from afterword.streams.errors import ConfigurationError
+from afterword.streams.installed import extra_required
 from afterword.streams.triggers import DEFAULT, TRIGGER_PRESETS, Node, TriggerPreset, parse_trigger, read_trigger
 from afterword_text.redaction import check_patterns, entities_in
 

@@ -30,7 +30,7 @@ from afterword.commands.common import (
     tenant_of,
     use,
 )
-from afterword.installed import extra_required
+from afterword.streams.installed import extra_required
 from afterword.streams.roles import ALL, ROLES
 from afterword.terminal import Screen, print_json, print_table
 from afterword_text.visible import shown_json

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
 
-from afterword.installed import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.memory import Memory, hit_lines
 from afterword.schemas import MessageCreated
 from afterword.schemas.messages import Role
+from afterword.streams.installed import extra_required
 from afterword.streams.stores.index import MIN_COVERAGE, Recalled
 from afterword.writing.producer import Producer
 

@@ -6,11 +6,11 @@ from typing import Any, NoReturn
 
 import structlog
 
-from afterword.installed import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, Memory, hits_as_text
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
+from afterword.streams.installed import extra_required
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, Recalled
 

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from typing import Any, cast, get_args
 from uuid import uuid4
 
-from afterword.installed import extra_required
 from afterword.reading.memory import MOST_PAGE_SIZE, Memory, hits_as_text
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
 from afterword.schemas.messages import Role
 from afterword.schemas.records import MAX_INPUT_BYTES, to_record
 from afterword.streams.errors import AfterwordError
+from afterword.streams.installed import extra_required
 from afterword.writing.producer import Producer
 from afterword_text.visible import without_surrogates
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from afterword.installed import running_version
 from afterword.operating.person import Person, conversations_of
 from afterword.schemas.base import message_key, rfc3339
 from afterword.streams.errors import ConfigurationError
+from afterword.streams.installed import running_version
 from afterword.streams.settings import Settings, Sqlite
 from afterword.streams.stores.episodes import (
     EpisodeQueries,

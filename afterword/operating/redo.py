@@ -19,7 +19,6 @@ from typing import Final
 from opentelemetry.trace import NoOpTracer
 from pydantic import ValidationError
 
-from afterword.installed import running_version
 from afterword.schemas import Usage
 from afterword.schemas.base import message_key
 from afterword.schemas.summaries import OK, Calls, total
@@ -30,6 +29,7 @@ from afterword.streams.errors import (
     ProviderError,
     ProviderUnavailable,
 )
+from afterword.streams.installed import running_version
 from afterword.streams.settings import Budget, Settings, SummarizerSettings, variable
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive

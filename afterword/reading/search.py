@@ -1,11 +1,15 @@
-"""Searches a user's episodes: index, ranking, optional reranker, and the messages that match."""
+"""Searches a user's episodes: index, ranking, optional reranker, and the messages that match.
+
+Slips of the keyboard in a query are read as the user's own words that are nearly spelled like them.
+"""
 
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from functools import partial
 from itertools import chain, islice, zip_longest
 from operator import attrgetter, itemgetter
@@ -29,7 +33,6 @@ from afterword.reading.ranking import (
     rank,
 )
 from afterword.reading.reranking import Mask, Reranking
-from afterword.reading.spelling import MOST_EPISODES, respelt
 from afterword.schemas.base import message_key
 from afterword.schemas.messages import replaced_answers
 from afterword.streams.errors import StoreUnavailable
@@ -40,7 +43,7 @@ from afterword.streams.stores.messages import MessageArchive, MessageText, Pendi
 from afterword.streams.stores.packing import pack_vectors, pack_words, packed_words, unit
 from afterword.streams.tasks import gather_or_cancel
 from afterword_text.corrections import asks_for_value, changes
-from afterword_text.language import Word, fold, hashed, normalized, plausible, query_words, subject_of, words
+from afterword_text.language import Word, fold, hashed, is_common, normalized, plausible, query_words, subject_of, words
 from afterword_text.sentences import split_sentences
 from afterword_text.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword_text.tokens import count_tokens
@@ -255,7 +258,7 @@ class EpisodeSearch:
 
     async def _respelt(self, query: Query, subject: str, pending: Open) -> str | None:
         """Return the subject of a query in the spelling of the user's own words; None if no words are near."""
-        newest = await self.search(query.model_copy(update={"order": "newest", "k": MOST_EPISODES}), None)
+        newest = await self.search(query.model_copy(update={"order": "newest", "k": SPELT_EPISODES}), None)
         keys = [
             message_key(candidate.conversation_id, message_id, query.tenant_id)
             for candidate in newest
@@ -625,3 +628,46 @@ def excerpt(text: str, asked: Sequence[Word], near: Mapping[str, float] = Mappin
                 first, after, size, grows = min(first, at), max(after, at + 1), size + len(sentences[at]) + 1, True
     before, behind = f"{ELLIPSIS} " if first else "", f" {ELLIPSIS}" if after < len(sentences) else ""
     return f"{before}{' '.join(sentences[first:after])}{behind}"
+
+
+SPELT_EPISODES = 500
+"""Words are taken from this many of the user's newest episodes."""
+SHORTEST_MISSPELT = 5
+"""Minimum length of a word that may be misspelt. Too many others differ from a shorter one by a letter."""
+SPELT_ALIKE = 0.8
+"""Minimum similarity of two words, as difflib measures it: a slip in 5 letters, or two in 10."""
+LONGER_BY = 2
+"""Maximum difference of their lengths."""
+
+_SPELT_WORD = re.compile(r"[^\W\d_]+")
+
+
+def respelt(query: str, texts: Iterable[str]) -> str | None:
+    """Return the query with the words that occur in the texts instead of those nearly spelled like them.
+
+    They begin with the same letter. None unless half of the query's words, without stop words, have such a word.
+    """
+    known = sorted(
+        {
+            word
+            for text in texts
+            for word in _SPELT_WORD.findall(_folded_spelling(text))
+            if len(word) >= SHORTEST_MISSPELT - 1
+        }
+    )
+    languages = plausible(query)
+    respelling: dict[str, str] = {}
+    asked = {word for word in _SPELT_WORD.findall(query) if not any(is_common(word, code) for code in languages)}
+    for word in asked:
+        folded = _folded_spelling(word)
+        if len(folded) >= SHORTEST_MISSPELT:
+            near = [one for one in known if one[0] == folded[0] and abs(len(one) - len(folded)) <= LONGER_BY]
+            for spelling in get_close_matches(folded, near, 1, SPELT_ALIKE):
+                respelling[word] = spelling
+    if not respelling or 2 * len(respelling) < len(asked):
+        return None
+    return _SPELT_WORD.sub(lambda match: respelling.get(match[0], match[0]), query)
+
+
+def _folded_spelling(text: str) -> str:
+    return fold(normalized("NFKC", text).casefold())

@@ -27,13 +27,13 @@ from mcp.types import (
 from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
-from afterword.installed import running_version
 from afterword.reading.memory import Memory
 from afterword.serving.outbox import Outbox
 from afterword.serving.problems import FAILED, RequestInvalid, explained
 from afterword.serving.requests import SMALL_BYTES, Principal
 from afterword.serving.tools import TOOLS, AgentTool, Toolbox, call_tool
 from afterword.streams.errors import AfterwordError
+from afterword.streams.installed import running_version
 from afterword.streams.settings import Serve, Settings
 from afterword.writing.producer import Producer
 

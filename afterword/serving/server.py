@@ -33,7 +33,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from afterword.installed import running_version
 from afterword.operating.eraser import Eraser, ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.serving import events, http_api, mcp_route, reading, tools, writing
@@ -47,6 +46,7 @@ from afterword.serving.page.visitor import Seal
 from afterword.serving.problems import FAILED, RESPONSES, problem_response, show_error
 from afterword.serving.requests import Authenticator, KeyHolders, Nobody, Rates, Services, SharedRead, services_of
 from afterword.streams.errors import AfterwordError, WorkerFailed
+from afterword.streams.installed import running_version
 from afterword.streams.settings import Serve, Settings
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics

@@ -16,7 +16,6 @@ import structlog
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from afterword.installed import extra_required
 from afterword.streams.errors import (
     AfterwordError,
     ConfigurationError,
@@ -26,6 +25,7 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     StoreUnavailable,
 )
+from afterword.streams.installed import extra_required
 from afterword.streams.settings import LOCAL_EMBEDDER, EmbedderSettings, Redaction, variable
 from afterword.streams.stores.index import VECTOR_CHARACTERS, Noise, QueryVector, SearchText
 from afterword.streams.stores.packing import unit

@@ -23,7 +23,7 @@ OF_SERVERS = {"cryptography", "fastapi", "limits", "jinja2", "jwt", "markdown_it
 }
 WORKERS = f"""
 import importlib, pkgutil, afterword
-from afterword.installed import ExtraMissing
+from afterword.streams.installed import ExtraMissing
 for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=lambda name: None):
     try:
         importlib.import_module(module.name)

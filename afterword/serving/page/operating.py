@@ -14,7 +14,6 @@ from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.installed import running_version
 from afterword.operating.dlq import Action, DeadLetterQueue, Filters, NoSuchDeadLetter, open_queue
 from afterword.schemas import SummaryCreated, Usage
 from afterword.schemas.dead_letters import DeadLetter

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from afterword.installed import revision
+from afterword.streams.installed import revision
 
 
 def test_distribution_carries_its_revision(tmp_path: Path) -> None:

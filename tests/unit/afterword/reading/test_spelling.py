@@ -2,7 +2,7 @@
 
 import pytest
 
-from afterword.reading.spelling import respelt
+from afterword.reading.search import respelt
 from tests.rows import with_rows
 
 SAID = (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from afterword.streams.errors import AfterwordError
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 OURS = "afterword"
 EMBEDDED = "afterword.embedded"
 """Our package that an extra installs."""
