@@ -24,6 +24,7 @@ from afterword.serving.page.rendering import PageRoute, fragment, html_page, see
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, only_value
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.requests import SharedRead
+from afterword.streams.installed import running_version
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.roles import inputs_of
 from afterword.streams.settings import Settings
