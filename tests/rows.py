@@ -16,7 +16,7 @@ def with_rows(test: Test) -> Test:
     """Run the test once for each of its rows.
 
     In the file a line with an object begins a table: it names the test and the arguments. Each list after it is a row,
-    and a line with a text is a comment.
+    and a line with a text is a comment. `{"repeat": [text, 1000]}` and `{"join": [texts]}` stand for long texts.
     """
     names, values = _tables(Path(inspect.getfile(test)).with_suffix(".jsonl"))[test.__name__]
     parametrized: Test = pytest.mark.parametrize(names, values)(test)
@@ -28,10 +28,19 @@ def _tables(path: Path) -> dict[str, tuple[list[str], list[list[Any]]]]:
     tables: dict[str, tuple[list[str], list[list[Any]]]] = {}
     values: list[list[Any]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
-        match json.loads(line):
+        match json.loads(line, object_hook=_whole):
             case {"test": test, "arguments": names}:
                 values = []
                 tables[test] = names, values
             case list(row):
                 values.append(row)
     return tables
+
+
+def _whole(given: dict[str, Any]) -> Any:
+    match given:
+        case {"repeat": [part, int(times)], **others} if not others:
+            return part * times
+        case {"join": [*texts], **others} if not others:
+            return "".join(texts)
+    return given

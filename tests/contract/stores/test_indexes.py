@@ -8,6 +8,7 @@ import pytest
 from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, SearchText
 from afterword.streams.stores.packing import cosines, packed_texts
 from tests.indexing import episode_of, put
+from tests.rows import with_rows
 from tests.samples import NOON, a_summary
 
 # the stand-in answers with the client's local mode, which warns that it has no payload indexes
@@ -124,16 +125,7 @@ async def test_best_of_many_episodes_are_candidates(index: EpisodeIndex) -> None
     assert f"c1:{DEPTH + 1}" in candidates
 
 
-@pytest.mark.parametrize(
-    ("text", "query"),
-    [
-        ("We met at the Café Zoë.", "cafe zoe"),
-        ("Łódź jest miastem mojej żony.", "lodz"),
-        ("고양이를 키우고 있어요.", "고양이"),
-        ("The boiler costs 12,500 dollars.", "12500"),
-        ("We got a 🐶 named Otto.", "🐶"),
-    ],
-)
+@with_rows
 async def test_words_are_found_in_the_forms_people_write(index: EpisodeIndex, text: str, query: str) -> None:
     await put(index, a_summary(title="T", short_summary="S", long_summary="L"), text)
     assert await found(index, query) == ["c1:1"]

@@ -32,6 +32,7 @@ from afterword.streams.settings import (
     variable,
     without_credentials,
 )
+from tests.rows import with_rows
 
 SECRETS = [location for location, field in locations(Settings) if is_secret(field)]
 NUMBERS = [at for at, field in locations(Settings) if {float, int} & {field.annotation, *get_args(field.annotation)}]
@@ -52,32 +53,7 @@ def problem() -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("AFTERWORD_EPISODES__OVERLAP", "21", "overlap (21) is larger than max_episode_size (20)"),
-        ("AFTERWORD_EPISODES__OVERLAP", "-1", "AFTERWORD_EPISODES__OVERLAP"),
-        ("AFTERWORD_EPISODES__MIN_EPISODE_SIZE", "21", "min_episode_size (21) is larger than max_episode_size (20)"),
-        ("AFTERWORD_EPISODES__TRIGGER", "ten", "AFTERWORD_EPISODES__TRIGGER"),
-        ("AFTERWORD_EPISODES__IDLE_SECONDS", "0", "AFTERWORD_EPISODES__IDLE_SECONDS"),
-        ("AFTERWORD_LLM__PROVIDER", "openai", "provider openai needs model"),
-        ("AFTERWORD_LLM__PROVIDER", "oracle", "AFTERWORD_LLM__PROVIDER"),
-        ("AFTERWORD_LLM__CONTEXT_TOKENS", "4000", "AFTERWORD_LLM__CONTEXT_TOKENS"),
-        ("AFTERWORD_LLM__CONTEXT_TOKENS", "64k", "AFTERWORD_LLM__CONTEXT_TOKENS: Input should be a valid integer"),
-        ("AFTERWORD_KAFKA__SESSION_TIMEOUT_SECONDS", "1", "AFTERWORD_KAFKA__SESSION_TIMEOUT_SECONDS"),
-        ("AFTERWORD_EPISODES__OVRLAP", "2", "AFTERWORD_EPISODES__OVRLAP"),
-        ("AFTERWORD_EPISODE__OVERLAP", "2", "AFTERWORD_EPISODE__OVERLAP"),
-        ("AFTERWORD_CONFIG", "/no/such/file", "AFTERWORD_CONFIG"),
-        ("AFTERWORD_CONFIG", "/" + "a" * 1000, "AFTERWORD_CONFIG: File name too long"),
-        ("AFTERWORD_CONFIG", "/proc/self/mem", "AFTERWORD_CONFIG: Input/output error"),  # a file that cannot be read
-        ("AFTERWORD_SUMMARIZER__PROMPT_FILE", "/no/such/file", "__PROMPT_FILE: /no/such/file: No such file"),
-        ("AFTERWORD_SUMMARIZER__PRESET", "poetic", "AFTERWORD_SUMMARIZER__PRESET"),
-        ("AFTERWORD_SUMMARIZER__ON_LLM_OUTAGE", "panic", "__ON_LLM_OUTAGE: Input should be 'fallback' or 'wait'"),
-        ("AFTERWORD_ROLLING__MAX_TOKENS", "49", "AFTERWORD_ROLLING__MAX_TOKENS"),
-        ("AFTERWORD_BUDGET__TOKENS_PER_HOUR", "0", "greater than or equal to 1"),
-        ("AFTERWORD_RETRY__FIRST_DELAY_SECONDS", "4000", "AFTERWORD_RETRY: first_delay_seconds (4000) is larger"),
-    ],
-)
+@with_rows
 def test_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
     monkeypatch.setenv(name, value)
     assert said in problem()

@@ -14,6 +14,7 @@ from afterword_text.fences import Messages, code_for
 from afterword_text.texts import FIELDS
 from afterword_text.tokens import count_tokens
 from benchmarks.data import golden
+from tests.rows import with_rows
 from tests.samples import NOON, a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of
 
@@ -87,16 +88,7 @@ def test_no_text_holds_its_fence() -> None:
 NOON_LINE = "== Monday, 5 January 2026, 12:00 UTC =="
 
 
-@pytest.mark.parametrize(
-    ("before", "minutes", "times"),
-    [
-        ((), (0, 5, 59), ["Monday, 5 January 2026, 12:00"]),
-        ((), (0, 5, 90, 91), ["Monday, 5 January 2026, 12:00", "Monday, 5 January 2026, 13:30"]),
-        ((), (90, 0), ["Monday, 5 January 2026, 13:30", "Monday, 5 January 2026, 12:00"]),
-        ((), (715, 725), ["Monday, 5 January 2026, 23:55", "Tuesday, 6 January 2026, 00:05"]),
-        ((-3 * 24 * 60,), (0,), ["Friday, 2 January 2026, 12:00", "Monday, 5 January 2026, 12:00"]),
-    ],
-)
+@with_rows
 def test_transcript_repeats_the_time_after_gaps_and_midnight(
     before: tuple[int, ...], minutes: tuple[int, ...], times: list[str]
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import with_rows
 from tools.touched import TESTS, covering_tests, without_nested
 
 ROOT = Path(__file__).parents[3]
@@ -22,17 +23,7 @@ def test_every_product_file_selects_tests(folder: str) -> None:
     assert [path for path in files if not covering_tests(str(path))] == []
 
 
-@pytest.mark.parametrize(
-    ("changed", "selected"),
-    [
-        ("streams/webhooks/agent.py", "tests/deploy/test_webhooks.py"),
-        ("docs/how-to/webhooks.md", "tests/deploy/test_webhooks.py"),
-        ("streams/settings.py", "tests/deploy"),
-        ("helm/afterword/values.yaml", "tests/deploy"),
-        ("distributions/engine/faust_eos/window.py", "tests/integration/engine"),
-        ("tests/e2e/test_page.py", "tests/e2e/test_page.py"),
-    ],
-)
+@with_rows
 def test_changed_file_selects_tests(changed: str, selected: str) -> None:
     assert selected in covering_tests(changed)
     assert covering_tests("CHANGELOG.md") == []

@@ -24,22 +24,7 @@ def test_statement_about_oneself_is_no_question(text: str) -> None:
     assert asked_of_user(text) is None
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        "What do you know about my trip to Rome?",
-        "What did she tell me about the lease?",
-        "Tell me about the best of me and my friends' trips",
-        "Who is coming to dinner?",
-        "What is the name of my dentist?",
-        "Where does Ana live?",
-        "Remind me about the plumber",
-        "What do you remember about the concert?",
-        "Wo wohnt meine Schwester?",
-        "Wer kommt am Montag?",
-        "x" * 2000 + " what do you know about me?",
-    ],
-)
+@with_rows
 def test_questions_with_a_subject_are_not_about_the_user(question: str) -> None:
     assert asked_of_user(question) is None
 

@@ -29,6 +29,7 @@ from afterword.streams.summarizer.embedders import (
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.endpoints import serving as serving_route
+from tests.rows import with_rows
 from tests.samples import a_message
 from tests.unit.afterword.reading.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues
@@ -207,17 +208,7 @@ async def test_every_episode_names_its_source(world: Remembered) -> None:
     assert stored.summary.metrics
 
 
-@pytest.mark.parametrize(
-    ("trigger", "kept"),
-    [
-        (10, None),
-        ("high_frequency", 5),
-        ("long_conversation", 15),
-        ("memory_sensitive", 3),
-        ("default", None),
-        ("context_node", 4),
-    ],
-)
+@with_rows
 async def test_trigger_preset_decides_how_many_messages_stay(tmp_path, trigger, kept: int | None) -> None:
     settings = Settings(episodes={"trigger": trigger}, sqlite={"path": tmp_path / "afterword.sqlite"})
     async with Memory.from_settings(settings) as memory:

@@ -23,6 +23,7 @@ from afterword.serving.server import make_app
 from afterword.serving.tools import Toolbox
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.messages import ArchivedMessage
+from tests.rows import with_rows
 from tests.samples import a_fact, a_stored_episode
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
@@ -349,21 +350,7 @@ async def test_injected_text_comes_back_as_data() -> None:
                 assert "<|im_end|>" not in text_of(answer)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "problem"),
-    [
-        ("recall", {}, "query: Field required"),
-        ("recall", {"query": {"$ne": None}}, "query: "),
-        ("recall", {"query": "secret-7", "k": 1000}, "k: "),
-        ("recall", {"query": "secret-7", "since": "yesterday"}, "since: "),
-        ("get_context", {"conversation_id": ["c1"]}, "conversation_id: "),
-        ("get_context", {"conversation_id": ""}, "conversation_id: "),
-        ("get_context", {"conversation_id": "secret-7\ud800"}, ""),
-        ("get_context", {"conversation_id": "c1", "max_tokens": 2**70}, "max_tokens: "),
-        ("remember", {"conversation_id": "c1", "role": "secret-7", "content": ""}, "role: "),
-        ("remember", {"conversation_id": "c1", "role": "user", "content": "x" * 700_001}, ""),
-    ],
-)
+@with_rows
 async def test_wrong_arguments_are_named_and_not_repeated(name: str, arguments: dict[str, Any], problem: str) -> None:
     async with holding(scopes=SCOPES) as served, over_streams(served) as client:
         refused = await client.call_tool(name, arguments)

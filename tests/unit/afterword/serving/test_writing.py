@@ -25,6 +25,7 @@ from afterword.serving.requests import SCOPES
 from afterword.serving.writing import MOST_MESSAGES
 from afterword.streams.settings import Episodes
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
+from tests.rows import with_rows
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
 from tests.unit.segmenter.chat import Chat, Sent
@@ -133,22 +134,7 @@ async def test_message_arrives_unchanged() -> None:
         assert event == MessageCreated.model_validate_json(orjson.dumps(full))
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"role": "bot"}, "body.messages.0.role"),
-        ({"id": {"$ne": None}}, "body.messages.0.id"),
-        ({"id": ""}, "body.messages.0.id"),
-        ({"conversation_id": "c" * 257}, "body.messages.0.conversation_id"),
-        ({"sentiment": "0.5"}, "body.messages.0.sentiment"),
-        ({"sentiment": 2}, "body.messages.0.sentiment"),
-        ({"content": None}, "body.messages.0.content"),
-        ({"unknown": 1}, "body.messages.0.unknown"),
-        ({"sent_at": 5}, "body.messages.0.sent_at"),
-        ({"metadata": {"n": 2**70}}, "body.messages.0.metadata"),
-        ({"content": "x" * 700_001}, "body.messages.0"),
-    ],
-)
+@with_rows
 async def test_message_no_worker_accepts_is_refused(change: dict[str, Any], field: str) -> None:
     async with serving() as served:
         answer = await served.client.post(MESSAGES, json={"messages": [{**MESSAGE, **change}]})

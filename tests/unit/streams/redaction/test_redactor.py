@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from afterword.streams.redactor import Redactor, folded, merged
 from afterword.streams.settings import Redaction
 from afterword_text.redaction import MOST_SCANNED, Span
+from tests.rows import with_rows
 
 REAL = Redaction(phone_regions="DE,US,GB").redactor()
 ALL = Redaction(patterns={"TICKET": r"T-\d+", "LINE": "forget.*"}).redactor()
@@ -184,20 +185,7 @@ def test_line_that_exceeds_a_patterns_time_is_redacted_onwards() -> None:
     assert own.redacted(f"a\n{line}\nb") == f"a\n{'[X]' * (most + 1)}\nb"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"entities": "email,name"}, "'name' is not one of"),
-        ({"phone_regions": "de"}, "not a country code"),
-        ({"patterns": {"A": r"(a)\1"}}, "RE2 rejects it"),
-        ({"patterns": {"A": "(?=a)"}}, "RE2 rejects it"),
-        ({"patterns": {"A": "a*"}}, "it matches the empty text"),
-        ({"patterns": {"a": "a"}}, "a name is at most 32 capitals"),
-        ({"patterns": {"A_1": "a"}}, "without a number at its end"),
-        ({"patterns": {"EMAIL": "a"}}, "the name of an entity"),
-        ({"patterns": {"A": "a" * 1001}}, "1001 characters"),
-    ],
-)
+@with_rows
 def test_setting_that_cannot_work_is_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Redaction.model_validate(wrong)

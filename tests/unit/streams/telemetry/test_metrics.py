@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from afterword.streams.telemetry import Metrics, oldest_pending_seconds
 from faust_eos.metrics import PartitionStatus
+from tests.rows import with_rows
 
 
 @pytest.fixture
@@ -102,16 +103,7 @@ def test_pending_conversations_cover_all_partitions() -> None:
     assert metrics.registry.get_sample_value("afterword_pending_conversations") == 6
 
 
-@pytest.mark.parametrize(
-    ("deadlines", "seconds"),
-    [
-        ([], 0.0),
-        ([NOW_MS + 300_000], 0.0),
-        ([NOW_MS + 100_000, NOW_MS + 200_000], 200.0),
-        ([NOW_MS - 60_000], 360.0),
-        ([NOW_MS + 400_000], 0.0),
-    ],
-)
+@with_rows
 def test_overdue_conversation_is_older_than_idle_seconds(deadlines: list[int], seconds: float) -> None:
     found = [standing(number, deadline) for number, deadline in enumerate(deadlines)]
     assert oldest_pending_seconds(found, NOW_MS, IDLE_SECONDS) == seconds

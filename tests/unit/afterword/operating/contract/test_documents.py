@@ -16,6 +16,7 @@ from afterword.schemas.messages import INPUT_TYPES
 from afterword.schemas.records import CE_TYPE, OWNER
 from afterword.streams.settings import Kafka
 from afterword.streams.tracing import TRACEPARENT
+from tests.rows import with_rows
 from tests.samples import a_closed_episode, a_message, a_summary
 
 GENERATED = Path(__file__).parents[5] / "schemas" / "generated"
@@ -138,16 +139,7 @@ def test_channels_have_the_configured_names_and_partitions() -> None:
     assert found["messagesDeadLetters"]["address"] == "chat.dlq"
 
 
-@pytest.mark.parametrize(
-    ("operation", "action", "topic"),
-    [
-        ("receiveMessages", "receive", "messages"),
-        ("sendEpisodes", "send", "episode.closed"),
-        ("receiveEpisodes", "receive", "episode.closed"),
-        ("sendSummaries", "send", "summary.created"),
-        ("sendMessagesDeadLetters", "send", "messages.dlq"),
-    ],
-)
+@with_rows
 def test_operations_match_what_afterword_does(operation: str, action: str, topic: str) -> None:
     found = DOCUMENT["operations"][operation]
     assert found["action"] == action

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.writing.importing.formats import ImportOptions, ImportOutcome, LeftOut, Rejected
+from tests.rows import with_rows
 from tests.unit.afterword.writing.importing.histories import all_accounted, json_values, messages_of, read_all, reasons
 
 ANN = ImportOptions("ann")
@@ -110,18 +111,7 @@ def test_circular_branch_is_rejected():
     assert "circular" in reasons(read(conversation(turn("h1", "a1", 0, "a"), turn("a1", "h1", 1, "b"))))[0]
 
 
-@pytest.mark.parametrize(
-    ("attachments", "files", "content"),
-    [
-        ([{"file_name": "", "extracted_content": "Key: under the mat."}], [], "Look.\nKey: under the mat."),
-        ([{"file_name": "a.md", "extracted_content": "Key."}], [{"file_name": "a.md"}], "Look.\n[file: a.md]\nKey."),
-        ([{"file_name": "", "extracted_content": " "}], [{"file_name": "b.png"}], "Look.\n[file]\n[file: b.png]"),
-        ([{"file_name": " ", "extracted_content": "Key."}], [], "Look.\nKey."),
-        ([{"file_name": "", "extracted_content": "ü" * 400_000}], [], "Look.\n[file]"),
-        ([{"extracted_content": "One."}, {"extracted_content": "Two."}], [], "Look.\nOne.\nTwo."),
-        ([{"file_name": "c.txt"}], [{"file_name": "c.txt"}], "Look.\n[file: c.txt]"),
-    ],
-)
+@with_rows
 def test_pasted_text_is_read_within_the_limit(attachments, files, content):
     [message] = messages_of(read(conversation(said("human", text("Look."), attachments=attachments, files=files))))
     assert message.content == content

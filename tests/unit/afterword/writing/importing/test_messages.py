@@ -120,17 +120,7 @@ def test_array_of_messages_is_one_conversation_without_times():
     assert len({m.conversation_id for m in found}) == 1
 
 
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        ({"messages": "secret"}, "not a conversation: it has no messages"),
-        ("secret", "not a conversation: it has no messages"),
-        ({"messages": HELLO, "created_at": "secret"}, "its time is neither seconds or milliseconds since 1970"),
-        ({"messages": [{"role": "boss", "content": "secret"}]}, "message 1: it has no known role"),
-        ({"messages": [{"role": "user", "content": "secret", "timestamp": True}]}, "message 1: its time is neither"),
-        ({"messages": [{"role": "user", "content": "secret" * 200_000}]}, "message 1: too_large"),
-    ],
-)
+@with_rows
 def test_bad_message_is_named_without_its_content(bad, reason):
     good = {"messages": HELLO}
     for content in ([good, bad, {**good, "id": "2"}], lines(good, bad, {**good, "id": "2"})):
