@@ -1,11 +1,46 @@
-"""One example for each sentence of the rules."""
+"""One example for each sentence of the rules: those about what closes are rows."""
+
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.segmenter.rules import MAX_EPISODE_BYTES, MAX_OVERLAP_BYTES
-from tests.unit.segmenter.chat import NOON, SECOND, Chat, amendments, closed, edit, flush, limits, say, says
+from tests.rows import with_rows
+from tests.unit.segmenter.chat import NOON, SECOND, Chat, Sent, amendments, closed, edit, flush, limits, say, says
+
+
+def records(said: str | list[Any]) -> list[Sent]:
+    match said:
+        case "/":
+            return [flush()]
+        case str(names):
+            return says(*names.split())
+        case [name, fields]:
+            return [say(name, **fields)]
+
+
+def heard(chat: Chat, talk: list[Any]) -> list[EpisodeClosed]:
+    return [
+        e for said in talk for e in (chat.wait(said) if isinstance(said, (int, float)) else chat.hear(*records(said)))
+    ]
+
+
+@with_rows
+def test_rule_closes_the_episodes_of_its_example(rule: str, changed: dict[str, Any], steps: list[Any]) -> None:
+    chat = Chat(limits(**changed))
+    for talk, found in steps:
+        assert [[*episode] for episode in closed(heard(chat, talk))] == found, rule
+
+
+@with_rows
+def test_overlap_is_the_end_of_the_episode_before(
+    rule: str, changed: dict[str, Any], talk: list[Any], overlaps: list[str]
+) -> None:
+    found = heard(Chat(limits(**changed)), talk)
+    assert [" ".join(message.id for message in episode.overlap) for episode in found] == overlaps, rule
+    assert [episode.ordinal for episode in found] == [*range(1, len(found) + 1)]
 
 
 class TestWhatIsTaken:
@@ -14,11 +49,6 @@ class TestWhatIsTaken:
         outcome = chat.process([say("a", skip_summarization=True), say("a"), say("b")])
         assert (outcome.skipped, outcome.messages, outcome.duplicates) == (1, 2, 0)
         assert outcome.episodes == {"trigger": 1}
-
-    def test_skipped_message_does_not_break_the_silence(self):
-        chat = Chat(limits(idle_seconds=300))
-        chat.hear(say("a"), say("b", at=200, skip_summarization=True))
-        assert closed(chat.hear(say("c", at=400))) == [("a", "idle")]
 
     def test_repeated_id_is_dropped_and_counted(self):
         chat = Chat()
@@ -107,105 +137,7 @@ class TestWhatIsTaken:
         assert outcome.dead_letters == {"tenant_mismatch": 2}
 
 
-class TestBoundaries:
-    def test_topic_shift_seals_a_long_enough_episode(self):
-        chat = Chat(limits(min_episode_size=2))
-        heard = [*says("a", "b"), say("c", is_continuation=False), flush()]
-        assert closed(chat.hear(*heard)) == [("a b", "topic_shift"), ("c", "flush")]
-
-    def test_topic_shift_does_not_seal_a_short_episode(self):
-        chat = Chat(limits(min_episode_size=3))
-        heard = [*says("a", "b"), say("c", is_continuation=False), flush()]
-        assert closed(chat.hear(*heard)) == [("a b c", "flush")]
-
-    @pytest.mark.parametrize("unknown", [None, True])
-    def test_only_a_message_marked_as_shift_seals(self, unknown):
-        heard = [*says("a", "b"), say("c", is_continuation=unknown), flush()]
-        assert closed(Chat().hear(*heard)) == [("a b c", "flush")]
-
-    def test_disabled_topic_shift_ignores_the_mark(self):
-        heard = [*says("a", "b"), say("c", is_continuation=False), flush()]
-        assert closed(Chat(limits(topic_shift="off")).hear(*heard)) == [("a b c", "flush")]
-
-    def test_message_beyond_the_token_limit_begins_another_episode(self):
-        chat = Chat(limits(max_episode_tokens=10, min_episode_size=5))
-        heard = [say("a", "12345"), say("b", "12345"), say("c", "1"), flush()]
-        assert closed(chat.hear(*heard)) == [("a b", "max_size"), ("c", "flush")]
-
-    def test_oversized_message_is_one_episode_alone(self):
-        chat = Chat(limits(max_episode_tokens=3))
-        heard = [say("a", "1"), say("b", "12345"), say("c", "1"), flush()]
-        assert closed(chat.hear(*heard)) == [("a", "max_size"), ("b", "max_size"), ("c", "flush")]
-
-    def test_episode_stays_below_700_kilobytes_of_json(self):
-        third = "x" * (MAX_EPISODE_BYTES // 3)
-        chat = Chat()
-        found = chat.hear(*says("a", "b", "c", content=third), flush())
-        assert closed(found) == [("a b", "max_size"), ("c", "flush")]
-
-    def test_topic_shift_outranks_a_full_episode(self):
-        chat = Chat(limits(max_episode_tokens=2))
-        heard = [*says("a", "b"), say("c", is_continuation=False), flush()]
-        assert closed(chat.hear(*heard)) == [("a b", "topic_shift"), ("c", "flush")]
-
-    def test_full_episode_is_sealed(self):
-        chat = Chat(limits(max_episode_size=2))
-        assert closed(chat.hear(*says("a", "b", "c", "d", "e"), flush())) == [
-            ("a b", "max_size"),
-            ("c d", "max_size"),
-            ("e", "flush"),
-        ]
-
-
 class TestSilence:
-    def test_message_after_silence_closes_all_pending(self):
-        chat = Chat(limits(idle_seconds=300, min_episode_size=5))
-        assert closed(chat.hear(say("a"), say("b", at=300), say("c", at=601))) == [("a b", "idle")]
-
-    def test_silence_is_more_than_the_limit(self):
-        assert Chat(limits(idle_seconds=300)).hear(say("a"), say("b", at=300)) == []
-
-    def test_sealed_episodes_keep_their_own_reason(self):
-        chat = Chat(limits(idle_seconds=300))
-        heard = [say("a"), say("b", is_continuation=False), say("c", at=301)]
-        assert closed(chat.hear(*heard)) == [("a", "topic_shift"), ("b", "idle")]
-
-    def test_silence_outranks_a_topic_shift(self):
-        chat = Chat(limits(idle_seconds=300))
-        assert closed(chat.hear(say("a"), say("b", at=301, is_continuation=False))) == [("a", "idle")]
-
-    def test_gap_between_records_is_silence(self):
-        chat = Chat(limits(idle_seconds=300))
-        assert closed(chat.hear(say("a"), say("b", at=1, stamped=301))) == [("a", "idle")]
-
-    def test_late_message_opens_no_gap(self):
-        chat = Chat(limits(idle_seconds=300))
-        heard = [say("a", at=200, stamped=900), say("b", at=0, stamped=900), say("c", at=500, stamped=900)]
-        assert chat.hear(*heard) == []
-        assert closed(chat.hear(say("d", at=801, stamped=900))) == [("a b c", "idle")]
-
-    def test_wall_time_without_messages_closes_pending_ones(self):
-        chat = Chat(limits(idle_seconds=300, min_episode_size=5))
-        chat.hear(*says("a", "b"))
-        assert chat.wait(299.999) == []
-        assert closed(chat.wait(0.001)) == [("a b", "idle")]
-        assert chat.wait(1000) == []
-
-    def test_each_message_moves_the_deadline(self):
-        chat = Chat(limits(idle_seconds=300))
-        chat.hear(say("a"))
-        chat.wait(200)
-        chat.hear(say("b"))
-        assert chat.wait(200) == []
-        assert closed(chat.wait(100)) == [("a b", "idle")]
-
-    def test_duplicate_does_not_move_the_deadline(self):
-        chat = Chat(limits(idle_seconds=300))
-        chat.hear(say("a"))
-        chat.wait(200)
-        chat.hear(say("a"))
-        assert closed(chat.wait(100)) == [("a", "idle")]
-
     def test_conversation_that_is_not_due_is_left_alone(self):
         chat = Chat()
         chat.hear(say("a"))
@@ -219,54 +151,8 @@ class TestSilence:
         assert [e.fingerprint for e in seen_alive] == [e.fingerprint for e in seen_dead]
         assert closed(seen_alive) == closed(seen_dead) == [("a b", "idle"), ("c", "flush")]
 
-    def test_huge_idle_seconds_do_not_overflow_the_deadline(self):
-        chat = Chat(limits(idle_seconds=1e300))
-        assert chat.hear(say("a"), say("b", at=10**9)) == []
-        assert chat.wait(10**9) == []
-
-
-class TestTrigger:
-    def test_enough_messages_close_the_open_episode(self):
-        chat = Chat(limits(trigger=3))
-        assert chat.hear(*says("a", "b")) == []
-        assert closed(chat.hear(say("c"))) == [("a b c", "trigger")]
-
-    def test_enough_tokens_close_the_open_episode(self):
-        chat = Chat(limits(trigger_tokens=5))
-        assert closed(chat.hear(say("a", "123"), say("b", "12"))) == [("a b", "trigger")]
-
-    def test_trigger_counts_all_pending_and_keeps_sealed_reasons(self):
-        chat = Chat(limits(trigger=4))
-        heard = [*says("a", "b"), say("c", is_continuation=False), say("d")]
-        assert closed(chat.hear(*heard)) == [("a b", "topic_shift"), ("c d", "trigger")]
-
-    def test_short_tail_stays_pending(self):
-        chat = Chat(limits(trigger=3, min_episode_size=2))
-        assert closed(chat.hear(*says("a", "b"), say("c", is_continuation=False))) == [("a b", "topic_shift")]
-        assert chat.hear(say("d")) == []
-        assert closed(chat.hear(say("e"))) == [("c d e", "trigger")]
-
-    def test_tokens_of_a_remaining_tail_stay_pending(self):
-        chat = Chat(limits(trigger_tokens=10, min_episode_size=2))
-        first = [say("a", "1234"), say("b", "12"), say("c", "12345", is_continuation=False)]
-        assert closed(chat.hear(*first)) == [("a b", "topic_shift")]
-        assert closed(chat.hear(say("d", "12345"))) == [("c d", "trigger")]
-
-    def test_short_episode_waits_although_the_trigger_fires(self):
-        chat = Chat(limits(trigger=1, min_episode_size=2))
-        assert chat.hear(say("a")) == []
-        assert closed(chat.hear(say("b"))) == [("a b", "trigger")]
-
-    def test_full_episode_was_sealed_before_the_trigger_fired(self):
-        chat = Chat(limits(trigger=2, max_episode_size=2))
-        assert closed(chat.hear(*says("a", "b"))) == [("a b", "max_size")]
-
 
 class TestFlush:
-    def test_flush_closes_all_pending_whatever_its_size(self):
-        chat = Chat(limits(min_episode_size=5))
-        assert closed(chat.hear(say("a"), flush())) == [("a", "flush")]
-
     def test_flush_closes_nothing_twice(self):
         chat = Chat()
         outcome = chat.process([say("a"), flush(), flush(), flush("unknown")])
@@ -275,33 +161,6 @@ class TestFlush:
 
 
 class TestOrdinalsAndOverlap:
-    def test_episodes_are_numbered_and_carry_the_previous_end(self):
-        chat = Chat(limits(max_episode_size=3, overlap=2))
-        found = chat.hear(*says(*"abcdefg"), flush())
-        assert [e.ordinal for e in found] == [1, 2, 3]
-        assert [[m.id for m in e.overlap] for e in found] == [[], ["b", "c"], ["e", "f"]]
-
-    def test_short_episode_gives_all_its_overlap(self):
-        chat = Chat(limits(overlap=2))
-        found = chat.hear(*says("a", "b"), flush(), say("c"), flush(), say("d"), flush())
-        assert [[m.id for m in e.overlap] for e in found] == [[], ["a", "b"], ["c"]]
-
-    def test_overlap_outlives_the_duplicate_window(self):
-        chat = Chat(limits(overlap=3, dedupe_window=1))
-        found = chat.hear(*says("a", "b", "c"), flush(), say("d"), flush())
-        assert [m.id for m in found[1].overlap] == ["a", "b", "c"]
-
-    def test_large_overlap_is_dropped_from_the_front(self):
-        third = "x" * (MAX_OVERLAP_BYTES // 3)
-        chat = Chat(limits(overlap=3))
-        found = chat.hear(*says("a", "b", "c", content=third), flush(), say("d"), flush())
-        assert [m.id for m in found[1].overlap] == ["b", "c"]
-
-    def test_message_too_large_for_an_overlap_leaves_none(self):
-        chat = Chat(limits(overlap=1))
-        found = chat.hear(say("a", "x" * MAX_OVERLAP_BYTES), flush(), say("b"), flush())
-        assert found[1].overlap == ()
-
     def test_conversations_do_not_touch_each_other(self):
         chat = Chat(limits(trigger=2, overlap=1))
         found = chat.hear(*(say(i, conversation_id=c) for i in "abcd" for c in "xy"))
