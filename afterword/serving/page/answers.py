@@ -62,16 +62,13 @@ def asks_what_changed(text: str) -> bool:
 
 
 def asks_who(text: str) -> bool:
-    """Return whether a question only asks who said what answered the question before it."""
     return bool(_WHO.match(text))
 
 
-def previous_question(messages: Sequence[MessageCreated]) -> str:
-    """Return the last question of a user, other than who said something; "" without one."""
-    asked = (
-        message.content for message in reversed(messages) if message.role == "user" and asks_something(message.content)
-    )
-    return next((text for text in asked if not asks_who(text)), "")
+def without_who(question: str, messages: Sequence[MessageCreated]) -> str:
+    """Return a question, or the last one before it if it only asks who said that; "" without one."""
+    asked = [each.content for each in messages if each.role == "user" and asks_something(each.content)]
+    return next((text for text in (question, *reversed(asked)) if not _WHO.fullmatch(text.rstrip("?!. "))), "")
 
 
 def said_here(question: str, messages: Sequence[MessageCreated], known: Profile, now: datetime) -> list[Said]:
@@ -160,12 +157,16 @@ def changes_in(profile: Profile, now: datetime, *, names_speaker: bool) -> str:
     """List what the user said anew, and what they had said before."""
     said = "You did," if names_speaker else "You told me"
     lines = [
-        f"{said} {day_of(fact.superseded_at.astimezone(now.tzinfo), now)}: {fact.superseded_by} "
+        f"{said} {day_of(fact.superseded_at.astimezone(now.tzinfo), now)}: {_sentence(fact.superseded_by)} "
         f"Before that, {day_of(fact.sources[0].ended_at.astimezone(now.tzinfo), now)}: {fact.statement}"
         for fact in profile.superseded[:MOST_OF_A_TIME]
         if fact.superseded_at
     ]
     return "\n\n".join(lines) or NOTHING_CHANGED
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(("…", *".!?")) else f"{text}."
 
 
 def day_of(at: datetime, now: datetime) -> str:

@@ -168,7 +168,7 @@ async def _known(services: Services, conversation_id: str, name: str, question: 
     known = await memory.profile(name, None, EVERYTHING, besides=told)
     known_here = profile(name, None, await asyncio.to_thread(answers.facts_in, said, name, now))
     if names_speaker := answers.asks_who(question):
-        question = answers.previous_question(said)
+        question = answers.without_who(question, said)
     if answers.asks_what_changed(question):
         changed = partial(answers.changes_in, now=now, names_speaker=names_speaker)
         return changed(known), changed(known_here)

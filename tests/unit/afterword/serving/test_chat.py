@@ -56,15 +56,16 @@ async def test_answer_about_changes_quotes_the_earlier_statement_too() -> None:
         await remember(served, "I live in Leeds.", "chat-1", kind="identity", attribute="home_city")
         await remember(served, "I moved to Porto.", "chat-1", 3, kind="identity", attribute="home_city")
         told = "You told me on 8 January: I moved to Porto. Before that, on 5 January: I live in Leeds."
-        assert (await asked(served, "chat-2", "What has changed?"))[0] == told
+        for question in ("What has changed?", "Has anything changed?", "Is er iets veranderd?"):
+            assert (await asked(served, "chat-2", question))[0] == told
 
 
 async def test_change_in_this_conversation_counts_before_its_episode() -> None:
     async with serving() as served:
-        for text in ("My name is Ines. I live in Leeds.", "I moved to Porto last week."):
+        for text in ("My name is Ines. I live in Leeds.", "I moved to Porto last week"):
             await asked(served, "chat-1", text)
         assert (
-            await asked(served, "chat-1", "Where do I live?") == ("You told me today: I moved to Porto last week.",) * 2
+            await asked(served, "chat-1", "Where do I live?") == ("You told me today: I moved to Porto last week",) * 2
         )
         told = "You told me today: I moved to Porto last week. Before that, today: I live in Leeds."
         assert await asked(served, "chat-1", "What changed?") == (told,) * 2
@@ -83,10 +84,11 @@ async def test_who_said_that_names_the_last_answers_person() -> None:
         await asked(served, "chat-1", "I booked the cabin for March.", "ada")
         told = await asked(served, "chat-1", "Who booked the cabin?", "ben")
         assert told == ("ada said today: I booked the cabin for March.",) * 2
-        with_memory, _ = await asked(served, "chat-1", "Who said that?", "ben")
-        assert re.fullmatch(
-            r"ada did, today at \d\d:\d\d, in this conversation: I booked the cabin for March\.", with_memory
-        )
+        for question in ("Who said that?", "Who said that the cabin is booked?", "who told you?"):
+            with_memory, _ = await asked(served, "chat-1", question, "ben")
+            assert re.fullmatch(
+                r"ada did, today at \d\d:\d\d, in this conversation: I booked the cabin for March\.", with_memory
+            )
 
 
 async def test_statement_is_noted_and_answers_are_not_remembered() -> None:
