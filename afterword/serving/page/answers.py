@@ -157,7 +157,7 @@ def changes_in(profile: Profile, now: datetime, *, names_speaker: bool) -> str:
     """List what the user said anew, and what they had said before."""
     said = "You did," if names_speaker else "You told me"
     lines = [
-        f"{said} {day_of(fact.superseded_at.astimezone(now.tzinfo), now)}: {_sentence(fact.superseded_by)} "
+        f"{said} {day_of(fact.superseded_at.astimezone(now.tzinfo), now)}: {_sentence(fact.superseded_by or '')} "
         f"Before that, {day_of(fact.sources[0].ended_at.astimezone(now.tzinfo), now)}: {fact.statement}"
         for fact in profile.superseded[:MOST_OF_A_TIME]
         if fact.superseded_at
@@ -166,7 +166,7 @@ def changes_in(profile: Profile, now: datetime, *, names_speaker: bool) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text if text.endswith(("…", *".!?")) else f"{text}."
+    return text if text.endswith(tuple(".!?…")) else f"{text}."
 
 
 def day_of(at: datetime, now: datetime) -> str:
