@@ -7,13 +7,11 @@ The words that names consist of are in `names.toml`, with the shapes of changes.
 
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product, takewhile
-from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
@@ -24,6 +22,7 @@ from afterword.schemas.records import SECONDS, Unit, moment_of
 from afterword.streams.ingest.formats import MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.sources import (
     KEYS,
+    SHAPES,
     UNAVAILABLE,
     Expression,
     KeyFormat,
@@ -49,10 +48,9 @@ NEARLY_ALL = 0.8
 UNEDITED = 4
 """What a text that may have been corrected or masked since loses against others."""
 
-NAMES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
-PATTERNS = {name: re.compile(pattern, re.ASCII) for name, pattern in NAMES["patterns"].items()}
-WORDS: Mapping[str, frozenset[str]] = {group: frozenset(words.split()) for group, words in NAMES["words"].items()}
-ROLE_OF = {**ROLES, **{word: role for role, words in NAMES["roles"].items() for word in words.split()}}
+PATTERNS = {name: re.compile(pattern, re.ASCII) for name, pattern in SHAPES["patterns"].items()}
+WORDS: Mapping[str, frozenset[str]] = {group: frozenset(words.split()) for group, words in SHAPES["words"].items()}
+ROLE_OF = {**ROLES, **{word: role for role, words in SHAPES["roles"].items() for word in words.split()}}
 TALK = ("messages", "events", "conversations", "places")
 PEOPLE = ("users", "accounts", "writers", "staff", "tenants")
 """The groups of words for things that names are made of: what is said and where, and those whom it concerns."""
@@ -95,7 +93,7 @@ class Column:
         """Whether it may tell people or conversations apart: a constant is the same for all of them."""
         self.texts = sorted({one for one in given if isinstance(one, str) and "'" not in one})
         """Its different texts that an expression can name."""
-        texts = (tuple(map(change, pair)) for pair in NAMES["truth"] for change in (str, str.title, str.upper))
+        texts = (tuple(map(change, pair)) for pair in SHAPES["truth"] for change in (str, str.title, str.upper))
         pairs = [pair for pair in ((True, False), (1, 0), *texts) if {type(pair[0])} == kinds and {*given} <= {*pair}]
         self.truth: Sequence[Any] = pairs[0] if pairs else ()
         """The two values with which it says that something is so, or not; () if it does not."""
@@ -252,7 +250,7 @@ def items_in(records: Sequence[Named], foreach: str) -> list[Named]:
 
 def guess(records: Sequence[Named], key_format: KeyFormat = "text") -> Guess:
     """Guess the mapping. Without records, everything is missing."""
-    for program in NAMES["programs"]:
+    for program in SHAPES["programs"]:
         if records and all(map(Expression(program["when"]).find, records)):
             return Guess(program["source"])
     return _Guesser(records, key_format).guess()
@@ -266,7 +264,7 @@ def envelope_of(records: Sequence[Named]) -> tuple[list[str], Mapping[str, Any] 
     if not rows or not all(isinstance(row, dict) for row in rows):
         return base, None
     are_keyed = all(_is_key_of(record) for record in records if record_row(record["value"]) is not None)
-    for envelope in ({**NAMES["envelope"], **one} for one in NAMES["envelopes"]):
+    for envelope in ({**SHAPES["envelope"], **one} for one in SHAPES["envelopes"]):
         known = list(
             filter(Expression(envelope["known"]).find, rows)
         )  # others are skipped: schemas' changes, heartbeats
@@ -619,7 +617,7 @@ class _Guesser:
                 "are_bare": not self.envelope["names"],
                 "are_whole": bool(ends) and all(tells_deleted_row(text, record) for record in ends),
             }
-            warnings = [one["text"] for one in NAMES["warnings"] if Expression(one["when"]).find(about)]
+            warnings = [one["text"] for one in SHAPES["warnings"] if Expression(one["when"]).find(about)]
             self.notes |= {"": warnings[0]} if warnings else {}
             deletions.insert(0, self.envelope["deletions"].format(self.base))
         return " || ".join(filter(None, deletions))

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jmespath
@@ -45,6 +46,7 @@ UNMAPPED = "unmapped"
 INCOMPLETE_DELETION = "incomplete_deletion"
 """Error type of a deletion that does not say which message it deletes."""
 FILE = variable(("ingest", "file"))
+SHAPES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
 UNAVAILABLE = "__debezium_unavailable_value"
 """What Debezium sends in place of a long value that an update has not changed."""
 
@@ -381,7 +383,9 @@ def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerR
     if not is_deletion and row is None:
         if record.value is None:  # a tombstone: its deletion has a record of its own, or the key was compacted away
             return []
-        raise InvalidRecord(INCOMPLETE_DELETION, f"a deletion whose value is null names no conversation; {REWRITE}")
+        raise InvalidRecord(
+            INCOMPLETE_DELETION, f"a deletion whose value is null names no conversation; {NAMES['rewrite']}"
+        )
     advice = _advice(source.map.content, about) if is_deletion else ""
     ids = _ids(source.map, about, ("conversation_id", "tenant_id", "id"), advice)
     if is_deletion:
@@ -416,18 +420,6 @@ def _check_size(made: Sequence[ProducerRecord]) -> None:
         raise InvalidRecord("too_large", f"its messages have more than {MOST_BYTES} bytes")
 
 
-REWRITE = "let Debezium send the row: delete.tombstone.handling.mode=rewrite, in PostgreSQL with REPLICA IDENTITY FULL"
-WHOLE_ROWS = {
-    "mongodb": "keep changeStreamPreAndPostImages, and set: capture.mode=change_streams_update_full_with_pre_image",
-    "mysql": "set: binlog_row_image=FULL",
-    "mariadb": "set: binlog_row_image=FULL",
-    "oracle": "set: ALTER TABLE … ADD SUPPLEMENTAL LOG DATA (ALL) COLUMNS",
-}
-"""How databases tell Debezium the whole row that is deleted; any other one is PostgreSQL."""
-MADE_UP = frozenset({None, "", "0", "1970-01-01T00:00:00Z", "AA=="})
-"""What Debezium makes up for a column of a deleted row if PostgreSQL only told the row's key."""
-
-
 def tells_deleted_row(content: Expression, about: Named) -> bool:
     """Return whether a deletion has its row's text, and so the other columns, too.
 
@@ -451,8 +443,8 @@ def _advice(content: Expression, about: Named) -> str:
     is_of_debezium = isinstance(row, dict) and ({"op", "before"} <= row.keys() or "__deleted" in row)
     if not is_of_debezium or tells_deleted_row(content, about):
         return ""
-    connector = str(Expression("source.connector").find(row))
-    return WHOLE_ROWS.get(connector, "set: ALTER TABLE … REPLICA IDENTITY FULL")
+    whole: Mapping[str, str] = SHAPES["whole_rows"]
+    return whole.get(str(Expression("source.connector").find(row)), whole["postgresql"])
 
 
 def _ids(fields: Fields, about: Named, names: Sequence[str], advice: str = "") -> dict[str, str]:
@@ -468,7 +460,7 @@ def _ids(fields: Fields, about: Named, names: Sequence[str], advice: str = "") -
         if expression is None or not (is_there or Fields.model_fields[name].is_required()):
             continue
         text = id_of(value)
-        if advice and name != "id" and text in MADE_UP:
+        if advice and name != "id" and text in (None, *SHAPES["made_up"]):
             raise InvalidRecord(INCOMPLETE_DELETION, f"the deleted row's {name} is not in the record; {advice}")
         if text is None:
             problem = "finds nothing" if value is None else "neither a text nor a whole number"
