@@ -383,9 +383,7 @@ def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerR
     if not is_deletion and row is None:
         if record.value is None:  # a tombstone: its deletion has a record of its own, or the key was compacted away
             return []
-        raise InvalidRecord(
-            INCOMPLETE_DELETION, f"a deletion whose value is null names no conversation; {NAMES['rewrite']}"
-        )
+        raise InvalidRecord(INCOMPLETE_DELETION, SHAPES["null_row"])
     advice = _advice(source.map.content, about) if is_deletion else ""
     ids = _ids(source.map, about, ("conversation_id", "tenant_id", "id"), advice)
     if is_deletion:
