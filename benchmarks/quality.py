@@ -32,7 +32,7 @@ from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer.timers import TRANSIENT
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from afterword_text.extractive import summarize
 from afterword_text.gate import SourceTexts, assess
 from afterword_text.language import detect, words

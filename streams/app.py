@@ -28,8 +28,8 @@ from afterword.streams.kafka.clients import client_id, security
 from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.roles import names_of
 from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings, shown_as_dict
-from afterword.streams.telemetry import Metrics
-from afterword.streams.tracing import LAST_EXPORT_SECONDS, tracer_from
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from faust_eos.app import PARTITIONS, App, RunBeside, run_together
 from faust_eos.at_least_once import AtLeastOnce, mark_idle, run_in_batch
 from faust_eos.batch import current_batch

@@ -22,8 +22,8 @@ from afterword.streams.errors import (
     StoreUnavailable,
     snake_case,
 )
-from afterword.streams.telemetry import Metrics
-from afterword.streams.tracing import GenAI, MemoryChange, open_span
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import GenAI, MemoryChange, open_span
 from faust_eos.health import Readiness
 
 log = structlog.get_logger()

@@ -20,7 +20,7 @@ from afterword.streams.summarizer.providers import Maker, Provider
 from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRules
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from faust_eos.failures import Attempts, Breaker
 from faust_eos.health import Readiness
 from faust_eos.options import wall_clock_ms

@@ -123,7 +123,7 @@ def say(
 
 async def _traced(role: str, send: Callable[..., Awaitable[Result]]) -> Result:
     from afterword.streams.installed import running_version
-    from afterword.streams.tracing import tracer_from
+    from afterword.streams.telemetry.tracing import tracer_from
 
     async with tracer_from(os.environ, role, running_version()) as tracer:
         return await send(tracer=tracer)

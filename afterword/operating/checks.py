@@ -22,7 +22,7 @@ from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import LlmProvider, make_provider
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from afterword.streams.webhooks.endpoint import unreachable
 from afterword.writing.produce import produce
 from faust_eos.options import Options

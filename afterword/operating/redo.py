@@ -47,7 +47,7 @@ from afterword.streams.summarizer.summarizer import (
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer.timers import RedoCounts, mark_as_due, was_refused
 from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from afterword_text.gate import assess
 from afterword_text.tokens import count_tokens
 

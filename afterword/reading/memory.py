@@ -660,7 +660,7 @@ class Memory:
         # imported here because they take 70 ms, and only searches need them
         from opentelemetry.trace import NoOpTracer, Status, StatusCode
 
-        from afterword.streams.tracing import GenAI
+        from afterword.streams.telemetry.tracing import GenAI
 
         attributes = {GenAI.OPERATION: GenAI.SEARCH_MEMORY}
         # neither the text nor the stack of an exception is recorded, because they may hold contents

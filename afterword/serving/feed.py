@@ -48,7 +48,7 @@ from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import DeletedEpisode, Episode, Lookup, is_outdated
 from afterword.streams.tasks import FairTurns, Paced
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 MOST_UNREAD = 2_000

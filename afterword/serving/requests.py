@@ -37,7 +37,7 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, EndedSessions
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
 from afterword.streams.tasks import RESTS, FairTurns, Paced, apart
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 
 Permission = Literal["read", "write", "erase", "admin"]
 SCOPES: frozenset[str] = frozenset(get_args(Permission))

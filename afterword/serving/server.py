@@ -49,9 +49,9 @@ from afterword.streams.errors import AfterwordError, WorkerFailed
 from afterword.streams.installed import running_version
 from afterword.streams.settings import Serve, Settings
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from afterword.streams.tls import verifying_context
-from afterword.streams.tracing import LAST_EXPORT_SECONDS, tracer_from
 from afterword.writing.producer import Producer
 from afterword_text.tokens import count_tokens
 from faust_eos.options import allocate_sparingly, return_freed_memory, spare_the_collector

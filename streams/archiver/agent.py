@@ -30,8 +30,8 @@ from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive, Whose
-from afterword.streams.telemetry import Metrics
-from afterword.streams.tracing import links, process_span, trace_in
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword_text.tokens import packed
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batches, failing_batch

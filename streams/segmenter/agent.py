@@ -20,8 +20,8 @@ from afterword.streams.segmenter.processor import STAGE, ByteBudget, Outcome, Se
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
 from afterword.streams.settings import Settings
 from afterword.streams.tasks import Turn
-from afterword.streams.telemetry import Metrics
-from afterword.streams.tracing import links, process_span, trace_in
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword_text.tokens import message_tokens
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, Tick, failing_batch

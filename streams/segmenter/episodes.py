@@ -30,7 +30,7 @@ from afterword.schemas.episodes import ASSIGNED, CARRIED, metrics, turns, user_o
 from afterword.schemas.records import Headers, KafkaRecord, record_time
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.state import Body, Scope, State, Totals, event_time, id_digest
-from afterword.streams.tracing import context_of, links, traceparent
+from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
 MAX_MESSAGE_BYTES = 800_000
 """Maximum number of bytes that one message may add to an episode; with overlap and envelope, the event stays below a

@@ -57,7 +57,7 @@ from afterword.streams.segmenter.state import (
     text_digest,
 )
 from afterword.streams.settings import Episodes
-from afterword.streams.tracing import trace_in
+from afterword.streams.telemetry.tracing import trace_in
 from faust_eos.transaction import Output
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing

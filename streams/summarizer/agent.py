@@ -36,8 +36,8 @@ from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, retry_refused
-from afterword.streams.telemetry import Metrics
-from afterword.streams.tracing import context_of, mark_failed, process_span, trace_in, traceparent
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import context_of, mark_failed, process_span, trace_in, traceparent
 from faust_eos.app import PARTITIONS, App, crash_with
 from faust_eos.at_least_once import AtLeastOnce
 from faust_eos.errors import place_of

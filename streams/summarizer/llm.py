@@ -31,8 +31,8 @@ from afterword.streams.http import REASONS, HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
 from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
-from afterword.streams.telemetry import Metrics
-from afterword.streams.tracing import GenAI, open_span
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import GenAI, open_span
 from afterword_text.answer import AnswerUnusable, without_thinking
 from afterword_text.content import (
     ASKED,

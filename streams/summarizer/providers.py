@@ -30,7 +30,7 @@ from afterword.streams.summarizer.prompt import (
     title_prompt,
 )
 from afterword.streams.summarizer.summary import DECIMALS, EXTRACTIVE, SHORT_SENTENCES, Summary, SummaryRequest
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from afterword_text.answer import Answer, Limits, read_answer, read_plain
 from afterword_text.extractive import summarize
 from afterword_text.facts import grounded

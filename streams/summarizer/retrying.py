@@ -25,7 +25,7 @@ from afterword.streams.errors import (
 
 if TYPE_CHECKING:
     from afterword.streams.stores.bookkeeping import Records
-    from afterword.streams.telemetry import Metrics
+    from afterword.streams.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 

@@ -39,7 +39,7 @@ from afterword.streams.summarizer.providers import (
 from afterword.streams.summarizer.retrying import Deadline
 from afterword.streams.summarizer.summary import DECIMALS, SHORT_SENTENCES, Summary, SummaryRequest
 from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from afterword_text.answer import Limits
 from afterword_text.gate import LONG_SENTENCES, Problem, SourceTexts, assess
 from afterword_text.sentences import first_sentences

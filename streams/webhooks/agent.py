@@ -19,7 +19,7 @@ from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUn
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings, variable
 from afterword.streams.stores.episodes import EpisodeStore, Lookup, is_outdated
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from afterword.streams.webhooks.endpoint import GONE, DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
 from faust_eos.app import PARTITIONS, App
 from faust_eos.at_least_once import AtLeastOnce, mark_working

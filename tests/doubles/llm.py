@@ -6,7 +6,7 @@ from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.summarizer.llm import ChatProtocol, LlmClient
 from afterword.streams.summarizer.prompt import EPISODIC, Template
 from afterword.streams.summarizer.providers import LlmProvider, Provider, make_provider
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 
 
 def unread() -> Metrics:

@@ -18,7 +18,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from benchmarks.data import golden
 from benchmarks.measuring import show
 from benchmarks.quality import ROLLING_TOKENS, is_held

@@ -13,7 +13,7 @@ from opentelemetry.trace import NoOpTracer
 from afterword.streams.app import faust_app
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.settings import Episodes, Settings, load_settings
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from distributions.engine.tests.simulation.broker import Broker, Record
 from distributions.engine.tests.simulation.database import Disk, MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop

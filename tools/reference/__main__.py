@@ -9,7 +9,7 @@ from afterword.cli import app
 from afterword.operating.audit import FINDINGS
 from afterword.serving.server import routes_only
 from afterword.streams.settings import Settings
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from tools.reference import cli, events, findings, metrics, settings
 
 DOCS = Path(__file__).parents[2] / "docs"

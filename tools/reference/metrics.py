@@ -1,6 +1,6 @@
 """Generate docs/reference/metrics.md from the registry."""
 
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from tools.reference.markdown import NOTHING, table
 
 HEADING = """\

@@ -17,7 +17,7 @@ from afterword.serving.feed import RECORDS_PER_TURN, Feed, StreamFilter, offsets
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import Episode
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from tests.samples import a_stored_episode, a_summary, a_tombstone
 
 OURS = StreamFilter(Owner(tenant_id="t1"), frozenset({"summary.created"}))

@@ -29,7 +29,7 @@ from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.sqlite import SqliteMessages
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from faust_eos.app import STOP_SECONDS, App, running
 from faust_eos.errors import AgentFailed
 from faust_eos.health import Readiness

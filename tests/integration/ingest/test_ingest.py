@@ -21,8 +21,8 @@ from afterword.streams.ingest.sources import require_sources
 from afterword.streams.kafka.clients import admin_client, running_consumer, running_producer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
-from afterword.streams.telemetry import Metrics
-from afterword.streams.tracing import tracer_from
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import tracer_from
 from faust_eos.app import PARTITIONS, running
 from faust_eos.health import Readiness
 from tests.e2e.deployment import environment_of

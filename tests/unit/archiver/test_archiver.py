@@ -17,8 +17,8 @@ from afterword.streams.archiver.agent import MAX_WRITE_BYTES, MAX_WRITE_RECORDS,
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
-from afterword.streams.telemetry import Metrics
-from afterword.streams.tracing import MAX_LINKS
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.tracing import MAX_LINKS
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from faust_eos.health import Readiness
 from tests.doubles.stores import MemoryMessages

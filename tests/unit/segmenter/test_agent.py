@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from afterword.streams.segmenter.agent import count, standard_partition
 from afterword.streams.segmenter.processor import Outcome
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from tests.unit.segmenter.chat import Chat, flush, limits, say, says
 from tests.unit.segmenter.test_slices import Deployed
 

@@ -18,7 +18,7 @@ from afterword.streams.segmenter.processor import ByteBudget, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Episodes
 from afterword.streams.tasks import TURN_SECONDS
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from distributions.engine.tests.partition import Partition, Producer
 from faust_eos.batch import Batches
 from faust_eos.options import Options

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.app import DeadLetters
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 
 RECORD: Any = SimpleNamespace(topic="in", partition=3, offset=7, key=b"k", value=b"v", headers=[], timestamp=0)
 

@@ -52,7 +52,7 @@ from afterword.streams.logs import configure
 from faust_eos.health import Readiness
 from afterword.streams.settings import Logs
 from afterword.streams.steps import StepRunner
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 
 failures = [StoreUnavailable(store="mongodb", problem="away")] * 3
 

@@ -12,7 +12,7 @@ from afterword.streams.steps import (
     backoff_seconds,
     error_type,
 )
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from tests.summarizer_world import RecordedReadiness, a_step_runner
 
 AWAY = StoreUnavailable(store="mongodb", problem="AutoReconnect")

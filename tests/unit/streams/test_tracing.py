@@ -14,7 +14,7 @@ from opentelemetry.trace import NoOpTracer, StatusCode, Tracer, get_current_span
 
 from afterword.schemas import SummaryCreated
 from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.tracing import (
+from afterword.streams.telemetry.tracing import (
     LAST_EXPORT_SECONDS,
     MAX_LINKS,
     trace_in,

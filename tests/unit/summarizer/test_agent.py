@@ -15,7 +15,7 @@ from afterword.streams.errors import AnswerInvalid, StateUnreadable
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.agent import Outputs, RecordHandler
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from faust_eos.batch import Batch, bound
 from faust_eos.errors import EverythingFails, OutputRefused
 from faust_eos.failures import Breaker

@@ -19,7 +19,7 @@ from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Episodes, Kafka, Llm, Serve, Settings
 from afterword.streams.stores.bookkeeping import EndedSessions
 from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from afterword.writing.producer import WrittenAt
 from tests.doubles.eraser import ScriptedEraser
 from tests.unit.afterword.reading.remembered import Remembered

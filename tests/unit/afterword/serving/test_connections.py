@@ -15,7 +15,7 @@ import pytest_asyncio
 from afterword.serving import server
 from afterword.serving.server import OutermostMiddleware, make_app
 from afterword.streams.settings import Serve, Settings
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from tests.unit.afterword.serving.served import serving
 from tests.unit.afterword.serving.test_page import OneKey
 

@@ -41,7 +41,7 @@ from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka, Serve, Settings
 from afterword.streams.stores.episodes import Episode
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from tests.blocking import MOST_SHARE, blocking
 from tests.samples import NOON, a_closed_episode, a_stored_episode, a_summary, a_tombstone
 from tests.unit.afterword.serving.served import serving

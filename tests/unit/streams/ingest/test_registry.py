@@ -19,7 +19,7 @@ from afterword.streams.ingest.agent import Ingester
 from afterword.streams.ingest.formats import SchemaId
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, SchemaUnavailable, open_registry
 from afterword.streams.settings import RegistrySettings, Settings
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from faust_eos.health import Readiness
 from tests.endpoints import serving as serving_route
 from tests.protobuf_schemas import CHAT, descriptor

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from afterword.streams.telemetry import Metrics, oldest_pending_seconds
+from afterword.streams.telemetry.metrics import Metrics, oldest_pending_seconds
 from faust_eos.metrics import PartitionStatus
 from tests.rows import with_rows
 

@@ -16,7 +16,7 @@ from afterword.schemas.records import CE_TYPE, FOR_ENDPOINT
 from afterword.streams.app import Lanes
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import Episode, Lookup
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 from afterword.streams.webhooks.agent import Deliveries, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time

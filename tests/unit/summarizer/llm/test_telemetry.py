@@ -10,7 +10,7 @@ from afterword.streams.errors import AnswerInvalid, ProviderRateLimited, Provide
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm import ANSWERS, Asking, ChatRequest, LlmClient, Reply
 from afterword.streams.summarizer.retrying import retrying
-from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 
 QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)
 LLM = Llm(provider="openai", model="m-1", attempts=1)

@@ -15,7 +15,7 @@ from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, Summ
 from afterword.schemas.messages import INPUT_TYPES
 from afterword.schemas.records import CE_TYPE, OWNER
 from afterword.streams.settings import Kafka
-from afterword.streams.tracing import TRACEPARENT
+from afterword.streams.telemetry.tracing import TRACEPARENT
 from tests.rows import with_rows
 from tests.samples import a_closed_episode, a_message, a_summary
 
