@@ -46,7 +46,7 @@ VALUES = "home_city", "job", "age", "marital_status", "-"
 """Attributes with one value at a time that the model finds, and everything else."""
 FRAMES = "text", "game", "-"
 """What a sentence or a label begins: somebody else's text, or one without an author; a part that somebody plays."""
-FRAMED, FRAMED_BEFORE = 0.6, 0.9
+FRAMED, FRAMED_BEFORE = 0.3, 0.9
 """Least probability that a sentence begins one of these, and that the last one means what stands before it."""
 LIKELY, LIKELY_NEW = 0.7, 0.5
 """Least probability of an attribute, and of one in a clause that says that something is new."""
@@ -132,7 +132,7 @@ PERSISTENT_FRAMES = (
 """What begins a frame that goes on in later messages, and what ends it there."""
 _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
 """Where people end a sentence who write in small letters."""
-_SENTENCE_OR_LABEL = re.compile(r"[^\n.!?…:;]+[\n.!?…:;]*")
+_SENTENCE_OR_LABEL = re.compile(r"(?:(?! [-–—]+ )[^\n.!?…:;])+(?:[\n.!?…:;]| [-–—]+ )*")
 _LETTER = re.compile(r"\w")
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _FORGOTTEN = [
@@ -212,16 +212,19 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
             ends = _FRAME_ENDS.search(text)
             return (text[ends.end() :], None) if ends else ("", end)
     said_to = len(text.rstrip())
+    framed: list[tuple[str, int, bool]] = []
     for piece in sentences_or_labels(text):
         odds = probabilities("frames", piece[0])
         goes_on = ELLIPSIS in piece[0] or piece.end() < said_to
         least = FRAMED if goes_on or piece.start() == 0 else FRAMED_BEFORE
         # in few words, a request to forget looks like one for a text
         if odds[:-1].max() >= least and not _request_to_forget(piece[0].strip()):
-            if FRAMES[int(odds.argmax())] == "game":
-                return "", _FRAME_ENDS
-            text = text[: piece.start()] if goes_on else ""
-            break
+            framed.append((FRAMES[int(odds[:-1].argmax())], piece.start(), goes_on))
+    if any(frame == "game" for frame, *_ in framed):
+        return "", _FRAME_ENDS
+    if framed:
+        _, begin, goes_on = framed[0]
+        text = text[:begin] if goes_on else ""
     labelled = (match.start() for match in PHRASES.label.finditer(text) if not PHRASES.own_label.match(match["label"]))
     return ("" if _frames(_FRAME, text) else text[: next(labelled, None)]), None
 
