@@ -48,8 +48,8 @@ FRAMES = "text", "game", "-"
 """What a sentence or a label begins: somebody else's text, or one without an author; a part that somebody plays."""
 FRAMED, FRAMED_BEFORE = 0.3, 0.9
 """Least probability that a sentence begins one of these, and that the last one means what stands before it."""
-LIKELY, LIKELY_NEW = 0.7, 0.5
-"""Least probability of an attribute, and of one in a clause that says that something is new."""
+LIKELY = 0.7
+"""Least probability of an attribute."""
 MOST_PARTS = 3
 SIMILAR = 0.6
 """A name is corrected by one that is spelled much alike."""
@@ -132,7 +132,7 @@ PERSISTENT_FRAMES = (
 """What begins a frame that goes on in later messages, and what ends it there."""
 _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
 """Where people end a sentence who write in small letters."""
-_SENTENCE_OR_LABEL = re.compile(r"(?:(?! [-–—]+ )[^\n.!?…:;])+(?:[\n.!?…:;]| [-–—]+ )*")
+_SENTENCE_OR_LABEL = re.compile(r"(?:(?! [-–—]+ )(?:[^\n.!?…:;]|[.:](?=\w)))+(?:[\n.!?…:;]| [-–—]+ )*")
 _LETTER = re.compile(r"\w")
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _FORGOTTEN = [
@@ -211,22 +211,24 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
         if _frames(begin, text):
             ends = _FRAME_ENDS.search(text)
             return (text[ends.end() :], None) if ends else ("", end)
+    begun = list(_frames_begun(text))
+    if any(frame == "game" for frame, _ in begun):
+        return "", _FRAME_ENDS
+    text = begun[0][1] if begun else text
+    labelled = (match.start() for match in PHRASES.label.finditer(text) if not PHRASES.own_label.match(match["label"]))
+    return ("" if _frames(_FRAME, text) else text[: next(labelled, None)]), None
+
+
+def _frames_begun(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the kind of each frame that a sentence or a label begins, and the text outside of it."""
     said_to = len(text.rstrip())
-    framed: list[tuple[str, int, bool]] = []
     for piece in sentences_or_labels(text):
-        odds = probabilities("frames", piece[0])
+        odds = probabilities("frames", piece[0])[:-1]
         goes_on = ELLIPSIS in piece[0] or piece.end() < said_to
         least = FRAMED if goes_on or piece.start() == 0 else FRAMED_BEFORE
         # in few words, a request to forget looks like one for a text
-        if odds[:-1].max() >= least and not _request_to_forget(piece[0].strip()):
-            framed.append((FRAMES[int(odds[:-1].argmax())], piece.start(), goes_on))
-    if any(frame == "game" for frame, *_ in framed):
-        return "", _FRAME_ENDS
-    if framed:
-        _, begin, goes_on = framed[0]
-        text = text[:begin] if goes_on else ""
-    labelled = (match.start() for match in PHRASES.label.finditer(text) if not PHRASES.own_label.match(match["label"]))
-    return ("" if _frames(_FRAME, text) else text[: next(labelled, None)]), None
+        if odds.max() >= least and not _request_to_forget(piece[0].strip()):
+            yield FRAMES[int(odds.argmax())], text[: piece.start()] if goes_on else ""
 
 
 def _frames(frame: _Caseless, text: str) -> bool:
@@ -292,7 +294,7 @@ def _told_anew(sentence: str) -> Iterator[str]:
 def _values_of(clause: str) -> set[str]:
     """Return the attributes whose values a clause gives."""
     ruled = {each.attribute for each in _ruled(clause, is_first=False)}
-    return {each for each in (*ruled, value_of(clause, LIKELY)) if each}
+    return {each for each in (*ruled, value_of(clause)) if each}
 
 
 def _positive(clause: str) -> str:
@@ -332,7 +334,7 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
         and any(probabilities_of(each)[len(KINDS)] >= ENDED for each in clauses)
     )
     if is_end and not PHRASES.others_end.match(said) and not _HYPOTHETICAL.search(said):
-        yield Statement(said, "event", value_of(said, LIKELY), "ended")
+        yield Statement(said, "event", value_of(said), "ended")
     yield from stated
 
 
@@ -359,7 +361,7 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
         positive = _positive(clause)
         ruled = next(_ruled(positive, is_first=False), None)
         if ruled or ending or kind_of(positive):
-            yield Statement(clause, "event", ruled.attribute if ruled else value_of(clause, LIKELY), "ended")
+            yield Statement(clause, "event", ruled.attribute if ruled else value_of(clause), "ended")
         is_habit = not (ruled or ending or PHRASES.be_negated.search(main))
         if not (PHRASES.lasting_negation.search(clause) or (is_habit and _is_sure(clause))):
             return
@@ -380,7 +382,7 @@ def _found_by_model(clause: str) -> Iterator[Statement]:
             _is_sure(clause) and " " in clause and not (PHRASES.asks.match(clause) or PHRASES.of_others.match(clause))
         )
         if _ONESELF.search(clause) or may_be_own:
-            value = value_of(clause, LIKELY_NEW if is_new else LIKELY)
+            value = value_of(clause)
             yield Statement(clause, kind, value, "stated" if is_new or not value else "implied")
 
 
@@ -490,13 +492,13 @@ def probabilities_of(clause: str) -> NDArray[np.float64]:
     return probabilities("statements", clause)
 
 
-def value_of(clause: str, least: float) -> str | None:
+def value_of(clause: str) -> str | None:
     """Return the attribute whose value for its speaker a clause gives or takes, in any words; None if there is none."""
     if subject_of(clause).others:
         return None
     found = (probabilities("values", with_one_place(part)) for part in _beginnings(clause))
     best = max(found, key=lambda one: float(one[:-1].max()))
-    return VALUES[int(best[:-1].argmax())] if best[:-1].max() >= least else None
+    return VALUES[int(best[:-1].argmax())] if best[:-1].max() >= LIKELY else None
 
 
 def with_one_place(clause: str) -> str:
