@@ -386,11 +386,10 @@ class _Guesser:
             "content": self.content.path if self.content else NOTHING,
             **({"sent_at": sent_at} if sent_at else {}),
         }
-        missing = [name for name, expression in fields.items() if expression == NOTHING]
         if fields["id"] == place:
             self.notes["id"] = "not found: the record's place, so no message can be edited or repeated"
-            missing.append("id")
-        missing += [name for name in ("role", "user_id") if name in self.notes and name not in missing]
+        unsure = {"id", "user_id", "role"} & self.notes.keys()
+        missing = [name for name, expression in fields.items() if expression == NOTHING or name in unsure]
         texts = self.content.texts if self.content and self.envelope else []
         placeholders = [one for one in texts if one != UNAVAILABLE and PATTERNS["placeholder"].fullmatch(one)]
         source = {

@@ -162,7 +162,6 @@ class FieldShown(NamedTuple):
     expression: str
     examples: Sequence[str]
     distinct: int
-    note: str
 
 
 def described(guessed: Guess, records: Sequence[Named]) -> list[FieldShown]:
@@ -179,7 +178,6 @@ def described(guessed: Guess, records: Sequence[Named]) -> list[FieldShown]:
             "not found" if path == NOTHING else path,
             [values[name][at] for at in shown],
             len({*values[name]} - {""}),
-            guessed.notes.get(name, ""),
         )
         for name, path in paths.items()
     ]

@@ -334,6 +334,7 @@ MOST_BYTES = 4 * MAX_INPUT_BYTES
 """Upper limit for all of them together, because each may have a copy of the record's metadata."""
 NAMES = ("agent_id", "author", "reply_to")
 """Fields for which a whole number is taken as its text."""
+EDIT_FIELDS = {"id", "conversation_id", "tenant_id", *EDITABLE}
 _READ_OTHERWISE = {"id", "conversation_id", "tenant_id", "user_id", "role", "content", "sent_at", "tools"}
 AS_THEY_ARE = [name for name in Fields.model_fields if name not in {*NAMES, *_READ_OTHERWISE, "skip_summarization"}]
 """Fields whose values only the schema checks, which a new one is by default."""
@@ -349,15 +350,14 @@ class Mapped(NamedTuple):
 
 def map_items(source: Source, record: KafkaRecord, value: Any, key: Any = None) -> Mapped:
     """Map a record, or each of its items. `key` is the one that a registry decoded. Raises: InvalidRecord."""
-    about = context(record, value, source.key_format, key)
-    if source.foreach is None:
-        return Mapped(_mapped(source, record, about))
     made: list[ProducerRecord] = []
     invalid = None
-    for index, item in enumerate(items_of(source, about)):
+    for index, item in enumerate(items_of(source, context(record, value, source.key_format, key))):
         try:
             made += _mapped(source, record, item)
         except InvalidRecord as error:
+            if source.foreach is None:
+                raise
             invalid = invalid or InvalidRecord(error.error_type, f"item {index}: {error.detail}")
         _check_size(made)
     return Mapped(made, invalid)
@@ -404,7 +404,9 @@ def _said(source: Source, record: KafkaRecord, about: Named, message: Mapping[st
         return [_record(record, MessageCreated, message)]
     # a known id makes the first one a duplicate, and the second one edits that message
     made = [_record(record, MessageCreated, message)] if edits.creates and has_text else []
-    changes = _edit(message)
+    # fields that the record does not mention stay as they are
+    named = {name: value for name, value in message.items() if name in EDIT_FIELDS and value not in ((), False)}
+    changes = named | {"edited_at": message["sent_at"]}
     return [*made, _record(record, MessageEdited, changes)] if changes.keys() & {*EDITABLE} else made
 
 
@@ -465,13 +467,6 @@ def _ids(fields: Fields, about: Named, names: Sequence[str], advice: str = "") -
             raise _unmapped(name, expression, problem)
         found[name] = text
     return found
-
-
-def _edit(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that an edit replaces; fields that the record does not mention stay as they are."""
-    kept = {"id", "conversation_id", "tenant_id", *EDITABLE}
-    given = {name: value for name, value in message.items() if name in kept and value not in ((), False)}
-    return given | {"edited_at": message["sent_at"]}
 
 
 def context(record: KafkaRecord | DeadLetter, value: Any, key_format: KeyFormat = "text", key: Any = None) -> Named:

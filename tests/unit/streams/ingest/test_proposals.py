@@ -40,7 +40,7 @@ async def test_examples_come_from_different_conversations() -> None:
 async def test_missing_field_is_named_in_table_and_file() -> None:
     found = await of(*(said(n, user="shop") for n in range(8)))
     fields = {one.field: one for one in found.fields}
-    assert (fields["user_id"].expression, fields["user_id"].note) == ("not found", "not found: please write it")
+    assert fields["user_id"].expression == "not found"
     assert 'user_id = "`null`"  # not found' in found.toml
     assert checked(found.previews).problems.total() == 8
 
