@@ -366,9 +366,7 @@ class _Guesser:
             if user is None or not _is_one_of_each(user, conversation):
                 user = conversation if is_writer else self.take(lambda one: _as_user(one, conversation))
         if user is None and conversation is not None:
-            user = self._of_key(conversation) or self.take(self._as_writer)
-        if conversation and user and role and _mixes(user, role, tenant, conversation):
-            conversation = None
+            user = self._of_key(conversation)
         edits = self._edits()
         identifier = self._identifier(conversation, role, tenant, edits)
         sent_at = self._sent_at()
@@ -484,19 +482,6 @@ class _Guesser:
             return not is_other and _is_each(one, conversation) and _is_one_of_each(one, conversation)
 
         return self.take(is_user)
-
-    def _as_writer(self, column: Column) -> float:
-        """Score a column as the author in conversations of several users: its name must consist of words for a user,
-        and all of them must speak as users.
-        """
-        is_named = column.is_about("users") and all(_any([word], "users", "ids") for word in column.last)
-        repeats = column.distinct < len(column.values)
-        if not (is_named and repeats and column.differs) or column.has("staff"):
-            return 0
-        users, assistants = (
-            {one for at, one in column.values.items() if self.sides.get(at) == side} for side in ("user", "assistant")
-        )
-        return 1 + column.is_id if assistants <= users else 0
 
     def _by_role(self, role: Column | None, user: Column | None) -> Column | None:
         """Return a column in whose groups several roles talk, as nobody but a conversation's sides do."""
@@ -738,12 +723,6 @@ def _is_finer(column: Column, user: Column, conversation: Column | None) -> bool
     """Return whether a user has several values of a column that might be the user as well, but for passing ones."""
     may_be = _as_user(column, conversation) >= 2 and not column.is_about("passing")
     return may_be and conversation is not None and bool(_mixed(column.values, [column], [user]))
-
-
-def _mixes(user: Column, role: Column, *scope: Column | None) -> bool:
-    """Return whether several users talk with somebody in one conversation, each on their own: it is not one."""
-    talks = _groups(user.values, [role], [user, *scope])
-    return max(Counter(place[1:] for place, sides in talks.items() if len(sides) > 1).values(), default=0) > 1
 
 
 def _as_user(column: Column, conversation: Column | None, tenant: Column | None = None) -> float:
