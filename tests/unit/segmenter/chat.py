@@ -204,3 +204,26 @@ def closed(found: Iterable[EpisodeClosed]) -> list[tuple[str, str]]:
 def claimed(record: Sent, user_id: str) -> Sent:
     """Return a record that a key of this user wrote into a conversation which the stores did not have yet."""
     return replace(record, headers=(*record.headers, owner_header(None, user_id)))
+
+
+def records(said: str | list[Any]) -> list[Sent]:
+    match said:
+        case "/":
+            return [flush()]
+        case str(names):
+            return says(*names.split())
+        case [name, fields]:
+            return [say(name, **fields)]
+
+
+def heard(chat: Chat, talk: list[Any]) -> list[EpisodeClosed]:
+    return [
+        e for said in talk for e in (chat.wait(said) if isinstance(said, (int, float)) else chat.hear(*records(said)))
+    ]
+
+
+def check_steps(rule: str, changed: dict[str, Any], steps: list[Any]) -> None:
+    """Say what each step says, and check which episodes close."""
+    chat = Chat(limits(**changed))
+    for talk, found in steps:
+        assert [[*episode] for episode in closed(heard(chat, talk))] == found, rule

@@ -5,33 +5,27 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter.processor import Segmenter
 from tests.rows import with_rows
-from tests.unit.segmenter.chat import NOON, SECOND, Chat, Sent, amendments, closed, edit, flush, limits, say, says
-
-
-def records(said: str | list[Any]) -> list[Sent]:
-    match said:
-        case "/":
-            return [flush()]
-        case str(names):
-            return says(*names.split())
-        case [name, fields]:
-            return [say(name, **fields)]
-
-
-def heard(chat: Chat, talk: list[Any]) -> list[EpisodeClosed]:
-    return [
-        e for said in talk for e in (chat.wait(said) if isinstance(said, (int, float)) else chat.hear(*records(said)))
-    ]
+from tests.unit.segmenter.chat import (
+    NOON,
+    SECOND,
+    Chat,
+    amendments,
+    check_steps,
+    closed,
+    edit,
+    flush,
+    heard,
+    limits,
+    say,
+    says,
+)
 
 
 @with_rows
 def test_rule_closes_the_episodes_of_its_example(rule: str, changed: dict[str, Any], steps: list[Any]) -> None:
-    chat = Chat(limits(**changed))
-    for talk, found in steps:
-        assert [[*episode] for episode in closed(heard(chat, talk))] == found, rule
+    check_steps(rule, changed, steps)
 
 
 @with_rows
