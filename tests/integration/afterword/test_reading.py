@@ -161,9 +161,3 @@ async def test_list_names_the_next_page(settings: Settings, run: Callable[..., t
         seen += [line.split("\t")[0] for line in out.splitlines()[1:]]
         more = tuple(shlex.split(err.removeprefix("more: ")))
     assert (code, seen, more) == (0, ["u2", "u1", "u 3"], ())
-
-
-def test_recall_without_a_tenant_searches_none(run: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = run("recall", "topic328x", "--user", "u1")
-    assert (code, out) == (0, "")
-    assert "see --tenant" in err

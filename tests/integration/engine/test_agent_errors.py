@@ -30,20 +30,6 @@ async def test_failing_record_is_dead_lettered_and_neighbours_done_once(lab: Lab
 
 
 @pytest.mark.nightly
-async def test_stop_does_not_wait_for_a_retry(lab: Lab) -> None:
-    lab.fault("always", MANY)
-    await lab.produce([(0, {"fail": "always"})])
-    worker = lab.worker(
-        static=True, options={"agent_retries": 100, "retry_wait_seconds": 600.0, "drain_seconds": 600.0}
-    )
-    await until(lambda: lab.fault_left("always") < MANY, watching=lab)
-    await lab.stop(worker)
-    lab.fault("always", 0)
-    lab.worker(static=True)
-    await lab.all_counted()
-
-
-@pytest.mark.nightly
 async def test_overlong_stop_is_cut_short(lab: Lab) -> None:
     lab.fault("once", 1)
     await lab.produce([(0, {}), (0, {"cling": "once"})])
@@ -64,15 +50,3 @@ async def test_stop_lets_the_running_batch_finish(lab: Lab) -> None:
     await lab.all_counted()
     await lab.until_committed(1)
     assert await lab.committed() == 1
-
-
-@pytest.mark.nightly
-async def test_batch_that_misses_its_deadline_is_dropped_whole(lab: Lab) -> None:
-    lab.fault("slow", 1)
-    await lab.produce([(0, {}), (0, {"sleep": 600, "only_if": "slow"})])
-    worker = lab.worker(static=True, options={"drain_seconds": 0.3})
-    await until(lambda: lab.fault_left("slow") == 0, watching=lab)
-    await lab.stop(worker)
-    assert not lab.outputs
-    lab.worker(static=True)
-    await lab.all_counted()

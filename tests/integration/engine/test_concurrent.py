@@ -4,8 +4,6 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-import pytest
-
 from tests.integration.engine.lab import Lab, until
 
 
@@ -52,31 +50,6 @@ async def test_kill_repeats_only_unfinished_records(lab: Lab) -> None:
     await lab.all_told_once()
 
 
-@pytest.mark.nightly
-async def test_stop_finishes_begun_records_so_nothing_repeats(lab: Lab) -> None:
-    await lab.produce([(number % 2, {"sleep": 0.5}) for number in range(40)])
-    told = {"at_least_once": True, "static": True, "options": {"max_in_flight": 8, "commit_interval_seconds": 60.0}}
-    worker = lab.worker(**told)
-    await until(lambda: len(notes(lab)) > 10, watching=lab)
-    await lab.stop(worker)
-    lab.worker(**{**told, "options": {}})
-    await until(lambda: len(done(lab)) == 40, watching=lab)
-    assert len(notes(lab, "begun")) == 40
-    await lab.all_told_once()
-
-
-@pytest.mark.nightly
-async def test_rebalance_repeats_few_records(lab: Lab) -> None:
-    told = {"at_least_once": True, "options": {"max_in_flight": 8}}
-    lab.worker("a", **told)
-    async with lab.loaded(per_second=20, sleep=0.2):
-        await until(lambda: len(done(lab)) > 20, watching=lab)
-        lab.worker("b", **told)
-        await until(lambda: len({note.pid for note in notes(lab)}) == 2, watching=lab)
-    await lab.all_told_once()
-    assert len(notes(lab, "begun")) - len(lab.keys) <= 16
-
-
 async def test_killed_workers_send_nothing_twice_and_lose_nothing(lab: Lab) -> None:
     """The seed chooses a moment between handling and committing, inside of a transaction, or after it."""
     chance = random.Random(1)
@@ -89,20 +62,6 @@ async def test_killed_workers_send_nothing_twice_and_lose_nothing(lab: Lab) -> N
         worker.kill()
     lab.worker(**told)
     await lab.all_told_once()
-
-
-@pytest.mark.nightly
-async def test_suspended_worker_that_lost_its_partitions_sends_nothing(lab: Lab) -> None:
-    await lab.produce([(number % 2, {"sleep": 0.2}) for number in range(200)])
-    told = {"at_least_once": True, "options": {"max_in_flight": 4}}
-    zombie = lab.worker("a", **told)
-    await until(lambda: len(done(lab)) > 10, watching=lab)
-    zombie.suspend()
-    lab.worker("b", **told)
-    await until(lambda: len({note.pid for note in notes(lab)}) == 2, watching=lab)
-    zombie.resume()
-    await lab.all_told_once()
-    assert len({seen.value["pid"] for seen in lab.counted()}) == 2
 
 
 async def test_key_with_a_backlog_blocks_no_other(lab: Lab) -> None:
@@ -120,12 +79,3 @@ async def test_key_with_a_backlog_blocks_no_other(lab: Lab) -> None:
     of_the_key = [seen.value["i"] for seen in lab.counted() if seen.key == lab.keys[0]]
     assert of_the_key == sorted(of_the_key)
     assert len([note for note in notes(lab, "begun") if note.offset >= 500]) == 50, "done again after the kill"
-
-
-@pytest.mark.nightly
-async def test_failing_agent_stops_the_worker_and_the_next_continues(lab: Lab) -> None:
-    await lab.produce([(0, {}), (0, {"agent_fails": True}), (0, {})])
-    worker = lab.worker(at_least_once=True, static=True)
-    assert await lab.exit_code(worker) > 0
-    assert "asked to fail" in worker.tail()
-    assert await lab.committed() in (-1, 0, 1)

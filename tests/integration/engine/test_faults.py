@@ -20,21 +20,6 @@ from tests.integration.engine.lab import Lab, until
 from tests.stack import Stack, chosen_jars
 
 
-@pytest.mark.nightly
-async def test_repeatedly_killed_worker_loses_and_repeats_nothing(lab: Lab) -> None:
-    async with lab.loaded():
-        for kill in range(1, 5):
-            worker = lab.worker(static=True)
-            await progress(lab)
-            await asyncio.sleep(0.1 * kill)
-            worker.kill()
-            if kill % 2:
-                lab.wipe()
-        lab.worker(static=True)
-        await progress(lab)
-    await lab.all_counted()
-
-
 async def test_second_producer_of_a_partition_fences_the_first(lab: Lab) -> None:
     kafka = {"bootstrap_servers": lab.brokers}
     first, second = (TransactionalProducer(lab.app_id, Clients(kafka), Options()) for _ in range(2))

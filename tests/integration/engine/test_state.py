@@ -48,24 +48,6 @@ async def test_deleted_changelog_stops_the_worker(lab: Lab) -> None:
     assert len(lab.outputs) == len(RECORDS)
 
 
-@pytest.mark.nightly
-async def test_state_of_another_changelog_is_discarded(lab: Lab) -> None:
-    """The topics were recreated under the old names, but the disk was kept."""
-    await lab.produce(RECORDS)
-    await run_once(lab)
-    before = shutil.copytree(lab.state(), lab.directory / "before")
-    await lab.start_anew()
-    lab.wipe()
-    await lab.produce([*RECORDS, *RECORDS, *RECORDS])
-    await run_once(lab)
-    lab.wipe()
-    shutil.copytree(before, lab.state())
-    await lab.produce(RECORDS)
-    worker = lab.worker(static=True)
-    await lab.all_counted()
-    assert any(line["rebuilt"] for line in said(worker, "recovered")[-lab.partitions :])
-
-
 async def test_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
     await lab.produce(RECORDS)
     await run_once(lab)
@@ -88,24 +70,6 @@ async def test_longer_recreated_source_topic_stops_a_starting_worker(lab: Lab) -
         assert await lab.exit_code(worker) > 0
         assert f"{lab.source} was deleted and recreated" in worker.tail()
     assert len(lab.counted()) == len(RECORDS)
-
-
-@pytest.mark.nightly
-async def test_longer_recreated_source_topic_stops_a_running_worker(lab: Lab) -> None:
-    await lab.produce(RECORDS)
-    worker = lab.worker()
-    await lab.all_counted()
-    worker.suspend()
-    await lab.delete(lab.source)
-    await lab.create(lab.source)
-    await lab.produce([*RECORDS, *RECORDS])
-    worker.resume()
-    assert await lab.exit_code(worker, 60) > 0
-    assert f"{lab.source} was deleted and recreated" in worker.tail()
-    await lab.produce(RECORDS)
-    next_worker = lab.worker()
-    assert await lab.exit_code(next_worker) > 0
-    assert f"{lab.source} was deleted and recreated" in next_worker.tail()
 
 
 async def test_state_ahead_of_its_changelog_is_rebuilt(lab: Lab) -> None:

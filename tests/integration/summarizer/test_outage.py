@@ -1,7 +1,6 @@
 """An LLM that is unavailable for a while: what the deployment reports, and what it repairs by itself afterwards."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -160,24 +159,6 @@ async def points(settings: Settings) -> dict[str, int]:
     async with open_stores(settings) as stores:
         found = await stores.index.revisions([f"{name}:1" for name in CONVERSATIONS])
     return {episode_id.removesuffix(":1"): revision for episode_id, revision in found.items()}
-
-
-@pytest.mark.nightly
-async def test_killed_worker_leaves_due_fallbacks_to_the_next(settings, deployment, llm_server, events):
-    llm_server.down = True
-    await deployment.produce(lines())
-    await next_of_each(events)
-    llm_server.called.clear()
-    llm_server.scripts = {"4711": deque([llm_server.hangs()])}
-    llm_server.down = False
-    async with asyncio.timeout(SECONDS):
-        await llm_server.called.wait()
-    deployment.kill("summarizer")
-    deployment.start("summarizer")
-    second = await next_of_each(events)
-    assert {event.event_id for event in second.values()} == {f"{name}:1:2" for name in CONVERSATIONS}
-    report = await deployment.audit()
-    assert report.clean, list(report.lines())
 
 
 async def test_segmenter_works_and_stops_beside_roles_without_their_database(

@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
-from aiohttp import web
 from aiokafka import ConsumerRecord
 
 from afterword import SummarySubscriber
@@ -24,7 +22,6 @@ from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer, Outcome
 from tests.samples import a_closed_episode, an_episode_message
-from tests.waiting import until
 
 SECONDS = 180
 TIMEOUT_SECONDS = 6.0
@@ -180,49 +177,6 @@ def check_waits_and_corrections(server: LlmServer) -> None:
         first, second = requests_of(server, name)
         assert problem in second.prompt
         assert problem not in first.prompt
-
-
-@pytest.mark.nightly
-async def test_slow_conversation_blocks_no_other_and_stays_ordered(settings, deployment, llm_server):
-    await send(settings, episode("warm-up"))  # the first episode also waits for the language model to be loaded
-    await announced(settings, 1)
-    released = asyncio.Event()
-
-    async def waits(request: web.Request) -> web.StreamResponse:
-        await released.wait()
-        return await llm.success()(request)
-
-    llm_server.scripts = {"[slow]": deque([waits])}
-    await send(settings, episode("slow", 1), episode("slow", 2), episode("quick", 1))
-    assert [event.episode_id for event in await announced(settings, 1)] == ["quick:1"]
-    released.set()
-    assert [event.episode_id for event in await announced(settings, 2)] == ["slow:1", "slow:2"]
-
-
-async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:
-    """Return the status and reasons; 0 while nothing listens."""
-    lines = [json.loads(line) for line in deployment.logs("summarizer").splitlines() if line.startswith("{")]
-    ports = [line["port"] for line in lines if line.get("event") == "health_server_started"]
-    if not ports:
-        return 0, {}
-    async with httpx.AsyncClient(trust_env=False) as client:
-        answer = await client.get(f"http://127.0.0.1:{ports[0]}/readyz")
-    return answer.status_code, answer.json().get("reasons", {})
-
-
-@pytest.mark.nightly
-async def test_episodes_refused_by_the_llm_fall_back_alone(settings, deployment, llm_server):
-    refused = [f"flagged-{number}" for number in range(16)]
-    llm_server.scripts = {f"[{name}]": deque(always(llm.fails(403))) for name in refused}
-    await send(settings, *map(episode, refused), episode("neighbour"))
-    events = await announced_of_each(settings, 17)
-    assert {events[name].quality.reason for name in refused} == {"prompt_refused"}
-    assert events["neighbour"].quality.source == "llm"
-
-    async def ready() -> bool:
-        return await readiness(deployment) == (200, {})
-
-    await until(ready)
 
 
 INVALID: dict[str, tuple[bytes | None, bytes | None]] = {

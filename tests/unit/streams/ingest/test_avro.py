@@ -94,10 +94,6 @@ def test_truncated_or_overlong_value_is_invalid(cut: int) -> None:
             avro(simple).read(damaged)
 
 
-ITSELF = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
-EMPTY = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}
-
-
 @with_rows
 def test_unbounded_or_senseless_schema_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaRefused):
