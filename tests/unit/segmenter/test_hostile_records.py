@@ -24,7 +24,6 @@ FAMILIES = (
     hostile.shapes,
     hostile.strange_texts,
     hostile.overrides,
-    hostile.flushes,
 )
 
 
