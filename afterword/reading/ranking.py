@@ -64,10 +64,6 @@ AS_GOOD = 0.8
 """A candidate without a word of the query in its best message counts as one of the named time if it has this share of
 the best score, because vectors always match something."""
 
-ALIKE, NEAR = 0.4, 0.5
-"""Near-duplicates share at least ALIKE of their words, but not all, including the best message's query words. They are
-looked for among episodes with at least NEAR of the best score."""
-
 Numbers = NDArray[np.intp]
 Scores = NDArray[np.float64]
 
@@ -86,8 +82,6 @@ class Ranked(NamedTuple):
     """The scores of all its messages, in order."""
     best_words: Set[int]
     """The first words of its best message, as numbers."""
-    is_answer: bool
-    """Whether its best message is a long answer of the assistant."""
     scores: RankingScores
     of_time: float = 0.0
     """How well it matches the time named in the query, 0 to 1."""
@@ -96,7 +90,7 @@ class Ranked(NamedTuple):
     def unranked(cls, candidate: Candidate) -> "Ranked":
         """Return a candidate that is wanted for its time, not for its words."""
         nothing = RankingScores(episode=0, passage=0, message=0, cosine=None)
-        return cls(candidate, 1.0, 1.0, [0.0] * len(candidate.message_ids), frozenset(), False, nothing)
+        return cls(candidate, 1.0, 1.0, [0.0] * len(candidate.message_ids), frozenset(), nothing)
 
     def with_time(self, of_time: float) -> "Ranked":
         """Raise the score of an episode of the time that the query names, and its coverage by the same share."""
@@ -120,11 +114,7 @@ def rank(
     candidates: Sequence[Candidate],
     of_time: Callable[[Ranked], float] = lambda _: 0.0,
 ) -> list[Ranked]:
-    """Rank the candidates, best first, and newer ones first if equal. Linear in their words and vectors.
-
-    If the best message was said again later in nearly the same words, the latest such episode takes the place of the
-    best one, unless `of_time` says that it matches the time named in the query less well.
-    """
+    """Rank the candidates, best first, and newer ones first if equal. Linear in their words and vectors."""
     if not candidates:
         return []
     texts, count = _Texts(candidates), len(candidates)
@@ -162,7 +152,7 @@ def rank(
             float(scores[at]),
             float(coverage[at]),
             message_scores[at],
-            *texts.best(at, message_scores[at]),
+            texts.beginning(at, message_scores[at]),
             RankingScores(
                 episode=float(episodes[at]),
                 passage=float(best_passages[at]),
@@ -176,25 +166,7 @@ def rank(
     times = [of_time(each) if each.scores.message or each.score >= good > 0 else 0.0 for each in ranked]
     if any(times):
         ranked = [each.with_time(share) for each, share in zip(ranked, times, strict=True)]
-    latest, best = _latest_and_best(ranked, {number for word in query for number in hashed(word.forms)})
-    ranked[latest] = ranked[latest]._replace(score=ranked[best].score)
     return sorted(ranked, key=lambda each: (each.score, each.candidate.ended_at), reverse=True)
-
-
-def _latest_and_best(ranked: Sequence[Ranked], asked: Set[int]) -> tuple[int, int]:
-    """Find the best candidate, and the latest of those near it whose best message says nearly the same.
-
-    A long answer changes nothing: it repeats what the user said before it.
-    """
-    best = max(range(len(ranked)), key=lambda at: (ranked[at].score, ranked[at].candidate.ended_at))
-    words = ranked[best].best_words
-    same = [best]
-    for at, other in enumerate(ranked):
-        is_alike = ALIKE <= len(other.best_words & words) / max(len(other.best_words | words), 1) < 1
-        may_replace = other.of_time >= ranked[best].of_time and not other.is_answer
-        if is_alike and may_replace and words & asked <= other.best_words and other.score >= NEAR * ranked[best].score:
-            same.append(at)
-    return max(same, key=lambda at: ranked[at].candidate.ended_at), best
 
 
 class _Texts:
@@ -238,17 +210,13 @@ class _Texts:
         np.add.at(in_beginnings, (rows, texts), places - self._starts[texts] < BEGINNING)
         return counts, in_beginnings[:, self.is_message]
 
-    def best(self, candidate: int, message_scores: Sequence[float]) -> tuple[set[int], bool]:
-        """Return the first words of a candidate's best message, and whether it is a long answer.
-
-        `message_scores` are in order.
-        """
+    def beginning(self, candidate: int, message_scores: Sequence[float]) -> set[int]:
+        """Return the first words of a candidate's best message. `message_scores` are in order."""
         if not message_scores:
-            return set(), False
+            return set()
         message = self._begins[candidate] + message_scores.index(max(message_scores))
         start = self._starts[message + candidate]  # each candidate before it has a summary, too
-        words = self._words[start : start + self._beginnings[message]]
-        return set(words.tolist()), bool(self.are_long_answers[message])
+        return set(self._words[start : start + self._beginnings[message]].tolist())
 
     def summed(self, of_messages: NDArray[Any]) -> tuple[Scores, Scores]:
         """Sum the values of messages for each episode and for each passage."""
@@ -364,7 +332,7 @@ def places_in(episodes: Sequence[Candidate], hit: Recalled) -> list[Place]:
 
 def corrections(answer: MessageText | None, later: Later, languages: Sequence[str]) -> Later:
     """Select the messages that correct the best message of a hit, newest first."""
-    if answer is None:
+    if answer is None or not later:
         return {}
     own = {
         place: text

@@ -23,7 +23,6 @@ from afterword.reading.profile import MOST_PROFILE_FACTS, Profile, answering, pr
 from afterword.reading.ranking import (
     VECTOR_WEIGHT,
     Later,
-    Place,
     Ranked,
     corrections,
     later_query,
@@ -57,10 +56,9 @@ MOST_PENDING = 200
 EMBEDDED = 16
 """The newest EMBEDDED pending messages get vectors with each query, at about a millisecond each."""
 QUESTION_MARKS = ("?", "？", "؟")
-CORRECTED = 1
-"""For this many of the best hits, what corrects their best message is looked for."""
-CHANGED, NEARLY = 6, 0.7
-"""Among this many hits with at least this share of the best score, a change of what the best one says is looked for."""
+LATER, NEARLY, ALIKE = 6, 0.7, 0.4
+"""Among this many hits with at least this share of the best score, one is looked for that says later what the best one
+says: with at least ALIKE of its words, but not all, or that it has changed."""
 READ_CHARACTERS = 12_000
 """How many characters of a matching message are read."""
 EXCERPT_CHARACTERS = 600
@@ -210,7 +208,7 @@ class EpisodeSearch:
         ]
         stored = await self._as_stored(query, ranked[: query.k], pending)
         hits = [hit._replace(messages=dict.fromkeys(messages[hit.hit.episode_id], 1.0)) for hit in stored]
-        return await self._shown(query, hits, (), pending)
+        return await self._shown(query, hits)
 
     async def _by_time(self, query: Query, asked: AskedTime | None, alone: TimeAlone, pending: Open) -> list[Recalled]:
         """Return the episodes of the asked time, or the newest or oldest of all."""
@@ -219,7 +217,7 @@ class EpisodeSearch:
         candidates = [*await self.search(wanted, None), *_allowed(wanted, pending)]
         candidates.sort(key=attrgetter("ended_at"), reverse=alone.order == "newest")
         ranked = [Ranked.unranked(candidate) for candidate in candidates[: query.k]]
-        return await self._shown(wanted, await self._as_stored(wanted, ranked, pending), (), pending)
+        return await self._shown(wanted, await self._as_stored(wanted, ranked, pending))
 
     async def _by_subject(
         self, query: Query, asked: AskedTime | None, pending: Open, may_be_misspelt: bool = True
@@ -239,9 +237,9 @@ class EpisodeSearch:
         if asked and asked.number:
             words, asked = await asyncio.to_thread(_with_number, query, asked, vector, candidates)
         ranked = await asyncio.to_thread(rank, words, vector, candidates, partial(_of_time, asked))
-        most = max(query.k, MOST_RERANKED) if self.reranking else query.k
-        shown = await self._as_stored(query, ranked[:most], pending)
-        if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
+        most = MOST_RERANKED if self.reranking else LATER
+        hits = await self._as_stored(query, ranked[: max(query.k, most)], pending)
+        if not hits or max(hit.hit.coverage for hit in hits) < query.min_coverage:
             respelling = None
             if may_be_misspelt and not _occurs(words, candidates):
                 respelling = await self._respelt(query, subject, pending)
@@ -250,11 +248,18 @@ class EpisodeSearch:
             query, asked = query.model_copy(update={"text": respelling}), asked and asked._replace(rest=respelling)
             return await self._by_subject(query, asked, pending, may_be_misspelt=False)
         if self.reranking:
-            shown = await self._reranked(self.reranking, query, shown, words)
-        least = query.min_score_ratio * shown[0].hit.score
-        shown = [one for one in shown[: query.k] if one.hit.score >= least]
-        corrected = [one for one in shown[:CORRECTED] if one.messages]
-        return await self._shown(query, shown, words, pending, corrected, vector)
+            hits = await self._reranked(self.reranking, query, hits, words)
+        hits = [hit for hit in hits if hit.hit.score >= query.min_score_ratio * hits[0].hit.score]
+        later = _later_forms(hits, words, query)
+        texts = await self._texts(query, [*hits[: query.k], *(hit for hit, _ in later)])
+        shown = _latest_first(hits, later, texts, query.user_id)[: query.k]
+        may_correct = await self._may_correct(query, shown[0], pending)
+        near = await _nearness(vector, shown, texts) if vector else {}
+        show = partial(excerpt, asked=words, near=near)
+        # in a thread, because it is CPU-bound
+        return await asyncio.to_thread(
+            _with_matches, shown, texts, show, bool(words), may_correct, plausible(query.text)
+        )
 
     async def _respelt(self, query: Query, subject: str, pending: Open) -> str | None:
         """Return the subject of a query in the spelling of the user's own words; None if no words are near."""
@@ -270,30 +275,24 @@ class EpisodeSearch:
         # in a thread, because it is CPU-bound
         return await asyncio.to_thread(respelt, subject, own)
 
-    async def _shown(
-        self,
-        query: Query,
-        shown: Sequence[Hit],
-        words: Sequence[Word],
-        pending: Open,
-        corrected: Sequence[Hit] = (),
-        vector: QueryVector | None = None,
-    ) -> list[Recalled]:
-        places = await gather_or_cancel(*(self._places(query, hit, pending) for hit in corrected))
-        by_hit = dict(zip((hit.hit.episode_id for hit in corrected), places, strict=True))
-        texts, later = await self._said_in(query, shown, by_hit)
-        if asks_for_value(query.text):
-            shown = _change_first(shown, texts, words, query.user_id)
-        near = await _nearness(vector, shown, texts) if vector else {}
-        show = partial(excerpt, asked=words, near=near)
-        # in a thread, because it is CPU-bound
-        return await asyncio.to_thread(_with_matches, shown, texts, show, later, plausible(query.text), bool(words))
+    async def _shown(self, query: Query, hits: Sequence[Hit]) -> list[Recalled]:
+        """Return hits that are wanted for their time or for the facts in them, as they are."""
+        texts = await self._texts(query, hits)
+        return await asyncio.to_thread(_with_matches, hits, texts, partial(excerpt, asked=()))
 
-    async def _places(self, query: Query, hit: Hit, pending: Open) -> list[Place]:
-        """Return the messages that may correct a hit."""
+    async def _may_correct(self, query: Query, hit: Hit, pending: Open) -> Later:
+        """Read the user's own messages that may correct the best one of a hit."""
+        if not hit.messages:
+            return {}
         following = later_query(query, hit.hit)
         episodes = [*await self.search(following, None), *_allowed(following, pending)]
-        return [*places_after(hit.hit, hit.best), *places_in(episodes, hit.hit)]
+        places = {
+            message_key(place.conversation_id, place.message_id, query.tenant_id): place
+            for place in (*places_after(hit.hit, hit.best), *places_in(episodes, hit.hit))
+        }
+        read = await self.archive.texts(list(places), READ_CHARACTERS)
+        own = {key: text for key, text in read.items() if (text.role, text.user_id) == ("user", query.user_id)}
+        return {place: own[key] for key, place in places.items() if key in own}
 
     async def _as_stored(self, query: Query, ranked: Sequence[Ranked], pending: Open) -> list[Hit]:
         """Return the hits that may be shown, in their stored revisions. The index may have earlier ones."""
@@ -326,40 +325,22 @@ class EpisodeSearch:
         known = await find_conversation(self.episodes, scope_of(episode.summary))
         return known is not None and known.user_id == query.user_id
 
-    async def _said_in(
-        self, query: Query, hits: Sequence[Hit], places: Mapping[str, Sequence[Place]] | None = None
-    ) -> tuple[Texts, dict[str, Later]]:
-        """Read the hits' messages that the archive still has, without those of other people that are not shown.
-
-        Also read the user's own messages in `places`, by the ids of the hits that they may correct.
-        """
+    async def _texts(self, query: Query, hits: Sequence[Hit]) -> Texts:
+        """Read the hits' messages that the archive still has, without those of other people that are not shown."""
         keys = {
             message_key(hit.hit.conversation_id, message_id, query.tenant_id): (hit, message_id)
             for hit in hits
             if hit.texts is None
             for message_id in hit.messages
         }
-        may_correct = {
-            message_key(place.conversation_id, place.message_id, query.tenant_id): place
-            for place in chain.from_iterable((places or {}).values())
-        }
-        read = await self.archive.texts(list(keys | may_correct), READ_CHARACTERS)
+        read = await self.archive.texts(list(keys), READ_CHARACTERS)
         texts = defaultdict[str, dict[str, MessageText]](dict)
         texts |= {hit.hit.episode_id: dict(hit.texts) for hit in hits if hit.texts}
         for key, (hit, message_id) in keys.items():
             text = read.get(key)
             if text and (hit.shows_all or text.user_id == query.user_id):
                 texts[hit.hit.episode_id][message_id] = text
-        asker = "user", query.user_id
-        own = {
-            place: text
-            for key, place in may_correct.items()
-            if (text := read.get(key)) and (text.role, text.user_id) == asker
-        }
-        later: dict[str, Later] = {
-            name: {place: own[place] for place in each if place in own} for name, each in (places or {}).items()
-        }
-        return texts, later
+        return texts
 
     async def _reranked(
         self, reranking: Reranking, query: Query, shown: Sequence[Hit], words: Sequence[Word]
@@ -369,7 +350,7 @@ class EpisodeSearch:
         The reranker knows nothing about times, and on chats of short messages either order alone is worse.
         """
         best = shown[:MOST_RERANKED]
-        texts, _ = await self._said_in(query, best)
+        texts = await self._texts(query, best)
         documents = [partial(_document, texts[hit.hit.episode_id], hit.hit.short_summary, words) for hit in best]
         order = await reranking.order(query.text, documents)
         if not order:
@@ -473,26 +454,43 @@ def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Wor
     return "\n".join([*shown, mask(summary)])[:DOCUMENT_CHARACTERS]
 
 
-def _change_first(shown: Sequence[Hit], texts: Texts, words: Sequence[Word], user_id: str) -> Sequence[Hit]:
-    """Put a hit first in which the user later says that what the best hit says has changed.
+def _later_forms(hits: Sequence[Hit], words: Sequence[Word], query: Query) -> list[tuple[Hit, bool]]:
+    """List hits that may say later what the best one says, likeliest first, and whether each must say it has changed.
 
-    It must be nearly as good, and have half of the query's words that the best message has, at least two.
+    It need not if it says nearly the same. Else the question must be for a value, and the hit have half of the words of
+    the query that the best message has, at least two.
     """
-    asked = set(hashed(form for word in words for form in word.forms))
-    for at, hit in enumerate(shown[1:CHANGED], 1):
-        best = shown[0]
-        is_later = hit.hit.ended_at > best.hit.ended_at and hit.of_time >= best.of_time
-        is_near = hit.hit.score >= NEARLY * best.hit.score
-        is_alike = len(asked & hit.words) >= max(2, len(asked & best.words) / 2)
-        text = texts[hit.hit.episode_id].get(hit.best) if is_later and is_near and is_alike else None
-        if text and (text.role, text.user_id) == ("user", user_id) and changes(text.content):
-            others = [*shown[:at], *shown[at + 1 :]]
-            scores = [each.hit.score for each in shown]  # the scores stay in descending order
+    best, asked = hits[0], set(hashed(form for word in words for form in word.forms))
+    later = [
+        hit
+        for hit in hits[1:LATER]
+        if hit.hit.ended_at > best.hit.ended_at
+        and hit.of_time >= best.of_time
+        and hit.hit.score >= NEARLY * best.hit.score
+    ]
+    again = [
+        hit
+        for hit in sorted(later, key=lambda hit: hit.hit.ended_at, reverse=True)
+        if ALIKE <= len(hit.words & best.words) / max(len(hit.words | best.words), 1) < 1
+        and best.words & asked <= hit.words
+    ]
+    least = max(2, len(asked & best.words) / 2)
+    changed = [hit for hit in later if len(asked & hit.words) >= least] if asks_for_value(query.text) else []
+    return [*((hit, False) for hit in again), *((hit, True) for hit in changed)]
+
+
+def _latest_first(hits: Sequence[Hit], later: Sequence[tuple[Hit, bool]], texts: Texts, user_id: str) -> Sequence[Hit]:
+    """Put the first of `later` in which it is the user who says so before the other hits."""
+    for first, must_change in later:
+        text = texts[first.hit.episode_id].get(first.best)
+        is_own = text and (text.role, text.user_id) == ("user", user_id)
+        if text and is_own and (changes(text.content) or not must_change):
+            scores = [hit.hit.score for hit in hits]  # the scores stay in descending order
             return [
-                each._replace(hit=each.hit.model_copy(update={"score": score}))
-                for each, score in zip([hit, *others], scores, strict=True)
+                hit._replace(hit=hit.hit.model_copy(update={"score": score}))
+                for hit, score in zip([first, *(hit for hit in hits if hit is not first)], scores, strict=True)
             ]
-    return shown
+    return hits
 
 
 async def _with_vectors(vector: QueryVector, pending: Open) -> Open:
@@ -535,13 +533,13 @@ def _with_matches(
     shown: Sequence[Hit],
     texts: Texts,
     show: Callable[[str], str],
-    later: Mapping[str, Later],
-    languages: Sequence[str],
-    has_words: bool,
+    has_words: bool = False,
+    later: Later = MappingProxyType({}),
+    languages: Sequence[str] = (),
 ) -> list[Recalled]:
     """Add the best message of each hit, then the second best of each and so on, up to ANSWER_TOKENS in all.
 
-    Behind the best message comes what corrects it.
+    Behind the best message of the first hit comes what of `later` corrects it.
     A hit is left out if only words match that its user may not read.
     """
     rows: list[list[Match]] = []
@@ -551,7 +549,7 @@ def _with_matches(
             for message_id in sorted(hit.messages, key=hit.messages.__getitem__, reverse=True)
             if (text := texts[hit.hit.episode_id].get(message_id)) and text.content.strip()
         }
-        corrected = corrections(next(iter(said.values()), None), later.get(hit.hit.episode_id, {}), languages)
+        corrected = corrections(next(iter(said.values()), None), {} if rows else later, languages)
         own = hit.hit.conversation_id
         matches = [_match(name, text, show, hit.messages[name]) for name, text in said.items()]
         for place, text in corrected.items():

@@ -144,22 +144,6 @@ def test_coverage_is_one_passages_share_of_the_query() -> None:
     assert coverage("volcano eruption") == 0
 
 
-def test_latest_of_nearly_equal_episodes_comes_first() -> None:
-    first = candidate(1, "The book club meets at the Mitre.", *SMALL_TALK)
-    later = candidate(2, *SMALL_TALK, "Our book club meets at the Lion now.")._replace(ended_at=NOON + DAY)
-    other = candidate(3, "I read a book about Rome.")._replace(ended_at=NOON + 2 * DAY)
-    found = ranked("Where does the book club meet?", other, first, later)
-    assert ordinals(found)[0] == 2
-    assert found[0].score >= found[1].score
-
-
-def test_long_answer_takes_the_place_of_nothing_it_repeats() -> None:
-    told = candidate(1, "The book club meets at the Mitre.", *SMALL_TALK)
-    answer = SearchText("So the book club meets at the Mitre, how nice.", is_long_answer=True)
-    repeated = candidate(2, answer, *SMALL_TALK)._replace(ended_at=NOON + DAY)
-    assert ordinals(ranked("Where does the book club meet?", told, repeated)) == [1, 2]
-
-
 def test_asked_time_decides_between_equal_vectors() -> None:
     ran = [candidate(n, f"I ran {n} km.", vectors=[[1.0, n / 50]]) for n in (1, 2)]
     other = candidate(3, "The rent is due.", vectors=[[-1.0, 1.0]])

@@ -46,8 +46,8 @@ def memory_with(world: Remembered, reranking: Reranking) -> Memory:
 
 
 async def boats(world: Remembered, number: int) -> None:
-    for n in range(number):
-        await world.summarise(await world.say(f"A boat, number {n}.", "Aye.", conversation_id=f"c{n}"))
+    for n, name in enumerate(("Alba", "Berta", "Clara", "Dora", "Emma", "Frida", "Greta", "Hanna")[:number]):
+        await world.summarise(await world.say(f"Boat {name}.", "Aye.", conversation_id=f"c{n}"))
 
 
 def names(hits: Sequence[Recalled]) -> list[str]:
