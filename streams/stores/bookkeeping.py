@@ -19,6 +19,7 @@ from afterword.streams.errors import StoreRefuses, StoreUnavailable
 RecordKind = Literal[
     "api_keys",
     "assignments",
+    "budgets",
     "ended_sessions",
     "erasures",
     "erased_conversations",
@@ -29,8 +30,8 @@ RecordKind = Literal[
 
 SESSION_RETENTION = timedelta(days=1)
 """Longer than anybody can have a valid cookie of a session."""
-COUNTER_RETENTION = timedelta(days=7)
-"""A counter is kept this long for inspection."""
+HOUR, HOUR_CHARACTERS = "%Y-%m-%dT%H", 13
+"""The form of an hour, with which the key of its counter begins."""
 
 
 class Records(Protocol):
@@ -183,25 +184,51 @@ class Erasures:
                 return
 
 
-class Budgets(Protocol):
-    """Hourly counters of LLM tokens, shared by all workers, each starting at 0. All methods raise StoreUnavailable."""
+class Budgets:
+    """Hourly counters of LLM tokens, shared by all workers, each starting at 0. All methods raise StoreUnavailable.
 
-    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+    The counters of earlier hours are removed: an answer that comes after the end of its hour corrects nothing.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._hour = ""
+        """The hour whose first counter this process has met last."""
+
+    async def take(self, key: str, amount: int, limit: int) -> bool:
         """Add the amount unless the counter has reached the limit; in that case add nothing and return False.
 
         However many workers take at once, a counter exceeds its limit by less than the amount that made it reach the
         limit.
         """
-        ...
+        await self._begin(key[:HOUR_CHARACTERS])
+        while True:
+            stored = await self._records.read("budgets", key)
+            tokens = int(stored or 0)
+            if tokens >= limit:
+                return False
+            if await self._records.replace("budgets", key, stored, str(tokens + amount)):
+                return True
 
     async def correct(self, key: str, amount: int) -> None:
         """Add the amount, which may be negative, to a counter if it exists."""
-        ...
+        while stored := await self._records.read("budgets", key):
+            if await self._records.replace("budgets", key, stored, str(int(stored) + amount)):
+                return
+
+    async def _begin(self, hour: str) -> None:
+        """Remove the counters of all hours before the last one, once in each hour."""
+        if hour > self._hour:
+            self._hour = hour
+            last = f"{datetime.fromisoformat(hour) - timedelta(hours=1):{HOUR}}"
+            for key, tokens in (await self._records.read_all("budgets")).items():
+                if key[:HOUR_CHARACTERS] < last:
+                    await self._records.replace("budgets", key, tokens, None)
 
 
 def budget_key(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = False) -> str:
     """Return the key of an hour's (UTC) counter: for all tenants, for one, or for messages without a tenant."""
-    name = f"{hour:%Y-%m-%dT%H}"
+    name = f"{hour:{HOUR}}"
     return f"{name}/{escape(tenant_id or '')}" if of_tenant else name
 
 

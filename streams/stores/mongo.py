@@ -1,4 +1,4 @@
-"""Episodes, messages and budgets in MongoDB. This is the only module that imports motor (see docs/adr).
+"""Episodes, messages and small records in MongoDB. This is the only module that imports motor (see docs/adr).
 
 Every write goes by `_id` and names the version that it replaces, so a repeated or late write changes nothing: an upsert
 whose filter asks for an older version meets a duplicate key if a newer one is stored.
@@ -188,7 +188,6 @@ async def ensure_indexes(database: MongoDatabase) -> None:
                 if list(keys) not in known:
                     log.info("index_build_began", stage="indexes", collection=name, fields=[field for field, _ in keys])
                     await database[name].create_index(list(keys))
-        await database["budgets"].create_index("expires_at", expireAfterSeconds=0)
 
 
 class MongoEpisodes(EpisodeQueries):
@@ -479,29 +478,6 @@ def message_from(document: Mapping[str, Any]) -> ArchivedMessage:
 
 def state_from(document: Mapping[str, Any]) -> ArchivedMessage | DeletedMessage:
     return DeletedMessage(document["offset"]) if document.get("deleted") else message_from(document)
-
-
-class MongoBudgets:
-    """The budgets of all workers on one database: one document per counter, which the server deletes on expiry."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._counters = database["budgets"]
-
-    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
-        below = {"_id": key, "tokens": {"$lt": limit}}
-        change = {"$inc": {"tokens": amount}, "$setOnInsert": {"expires_at": expires_at}}
-        with mongo_errors():
-            for _ in range(2):  # try again if another worker has just created the counter
-                try:
-                    await self._counters.update_one(below, change, upsert=True)
-                except DuplicateKeyError:
-                    continue
-                return True
-        return False
-
-    async def correct(self, key: str, amount: int) -> None:
-        with mongo_errors():
-            await self._counters.update_one({"_id": key}, {"$inc": {"tokens": amount}})
 
 
 class MongoRecords(Records):

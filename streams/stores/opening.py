@@ -25,7 +25,6 @@ class Stores(AsyncExitStack):
 
     episodes: EpisodeQueries
     messages: MessageArchive
-    budgets: Budgets
     records: Records
     open_index: Callable[[], EpisodeIndex]
     checks: Mapping[str, Callable[[], Awaitable[str]]]
@@ -37,6 +36,7 @@ class Stores(AsyncExitStack):
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.budgets = Budgets(self.records)
         self.erasures = Erasures(self.records)
         self.keys = ApiKeys(self.records)
         self.sessions = EndedSessions(self.records)
@@ -71,7 +71,6 @@ def _in_file(settings: Settings, path: Path) -> Stores:
     stores = Stores(
         episodes=sqlite.SqliteEpisodes(file),
         messages=sqlite.SqliteMessages(file),
-        budgets=sqlite.SqliteBudgets(file),
         records=sqlite.SqliteRecords(file),
         open_index=open_index,
         checks={sqlite.STORE: check},
@@ -100,7 +99,6 @@ def _on_servers(settings: Settings) -> Stores:
     stores = Stores(
         episodes=mongo.MongoEpisodes(database),
         messages=mongo.MongoMessages(database),
-        budgets=mongo.MongoBudgets(database),
         records=mongo.MongoRecords(database),
         open_index=open_index,
         checks={mongo.STORE: partial(mongo.check, database), "qdrant": check_index},

@@ -38,7 +38,6 @@ CREATE TABLE conversations (
     id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, tenant_id TEXT, user_id TEXT, episode_count INTEGER NOT NULL,
     updated_at INTEGER NOT NULL, document TEXT NOT NULL);
 CREATE INDEX conversations_of_user ON conversations (user_id, tenant_id, updated_at, id);
-CREATE TABLE budgets (key TEXT PRIMARY KEY, tokens INTEGER NOT NULL, expires_at INTEGER NOT NULL);
 CREATE TABLE records (kind TEXT, key TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, key));
 CREATE TABLE points (
     id INTEGER PRIMARY KEY, episode_id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,

@@ -24,7 +24,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH, milliseconds, moment_at, scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
-from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Batches, RecordKind, Records
+from afterword.streams.stores.bookkeeping import Batches, RecordKind, Records
 from afterword.streams.stores.episodes import (
     EPISODES,
     Conditions,
@@ -544,28 +544,6 @@ def where(wanted: Conditions) -> tuple[str, list[Any]]:
 def stored(value: Any) -> Any:
     """Return a value as it is stored."""
     return milliseconds(value) if isinstance(value, datetime) else value
-
-
-class SqliteBudgets:
-    """The budgets of all workers on one file."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-
-    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
-        add = """INSERT INTO budgets (key, tokens, expires_at) VALUES (?1, ?2, ?3)
-            ON CONFLICT DO UPDATE SET tokens = tokens + ?2 WHERE tokens < ?4 RETURNING 1"""
-
-        def take(connection: apsw.Connection) -> bool:
-            now = milliseconds(expires_at - COUNTER_RETENTION)
-            connection.execute("DELETE FROM budgets WHERE expires_at < ?", (now,))
-            return bool(rows(connection, add, (key, amount, milliseconds(expires_at), limit)))
-
-        return await self._file.write(take)
-
-    async def correct(self, key: str, amount: int) -> None:
-        change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ?"
-        await self._file.write(lambda connection: rows(connection, change, (amount, key)))
 
 
 class SqliteRecords(Records):

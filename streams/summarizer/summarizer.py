@@ -26,7 +26,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.redactor import Redactor, replaced
 from afterword.streams.settings import Budget, QualitySettings, Settings
-from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, Records, budget_key
+from afterword.streams.stores.bookkeeping import Budgets, Records, budget_key
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, SpareTokens, combining, plan_of
 from afterword.streams.summarizer.prompt import JSON_FRAME, PLAIN_FRAME
 from afterword.streams.summarizer.providers import (
@@ -220,7 +220,7 @@ class TokenBudget:
             for key, limit, whose in counters:
                 if limit is None:
                     continue
-                if not await self.budgets.take(key, amount, limit, now + COUNTER_RETENTION):
+                if not await self.budgets.take(key, amount, limit):
                     await self._correct(taken, -amount)
                     raise BudgetExhausted(whose=whose, limit=limit)
                 taken.append(key)

@@ -6,11 +6,10 @@ Calls of a database in memory end at once, so that they can be made without a lo
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, Erasure, Erasures
+from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, Budgets, Erasure, Erasures
 from afterword.streams.stores.episodes import Conversation, DeletedEpisode, Episode, RollingRow, StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
 from afterword.streams.stores.sqlite import (
-    SqliteBudgets,
     SqliteEpisodes,
     SqliteFile,
     SqliteMessages,
@@ -152,11 +151,11 @@ class MemoryErasures(Erasures):
         return {name: at_once(self.find(name)) for name in at_once(self.records.read_all("erasure_receipts"))}
 
 
-class MemoryBudgets(SqliteBudgets):
+class MemoryBudgets(Budgets):
     def __init__(self) -> None:
-        self.file = SqliteFile(None)
-        super().__init__(self.file)
+        self.records = SqliteRecords(SqliteFile(None))
+        super().__init__(self.records)
 
     @property
     def counters(self) -> dict[str, int]:
-        return dict(at_once(self.file.select("SELECT key, tokens FROM budgets")))
+        return {key: int(tokens) for key, tokens in at_once(self.records.read_all("budgets")).items()}

@@ -16,7 +16,6 @@ from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.mongo import (
-    MongoBudgets,
     MongoDatabase,
     MongoEpisodes,
     MongoMessages,
@@ -24,7 +23,6 @@ from afterword.streams.stores.mongo import (
 )
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
 from afterword.streams.stores.sqlite import (
-    SqliteBudgets,
     SqliteEpisodes,
     SqliteFile,
     SqliteMessages,
@@ -92,8 +90,8 @@ def keys(records: Records) -> ApiKeys:
 
 
 @pytest.fixture
-def budgets(backend: SqliteFile | MongoDatabase) -> Budgets:
-    return SqliteBudgets(backend) if isinstance(backend, SqliteFile) else MongoBudgets(backend)
+def budgets(records: Records) -> Budgets:
+    return Budgets(records)
 
 
 @asynccontextmanager

@@ -1,49 +1,55 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from afterword.streams.stores.bookkeeping import Budgets, budget_key
+from afterword.streams.stores.bookkeeping import Budgets, Records, budget_key
 
-LATER = datetime.now(UTC) + timedelta(days=1)  # a server deletes a counter that has expired, by its own clock
+NOW = datetime(2026, 3, 1, 12, 59, tzinfo=UTC)
+KEY = budget_key(NOW)
 
 
 async def has_exactly(budgets: Budgets, key: str, tokens: int) -> bool:
-    return not await budgets.take(key, 0, tokens, LATER) and await budgets.take(key, 0, tokens + 1, LATER)
+    return not await budgets.take(key, 0, tokens) and await budgets.take(key, 0, tokens + 1)
 
 
 async def test_budget_adds_up_until_its_limit(budgets: Budgets) -> None:
-    assert [await budgets.take("k", 40, 100, LATER) for _ in range(4)] == [True, True, True, False]
-    assert await has_exactly(budgets, "k", 120)
+    assert [await budgets.take(KEY, 40, 100) for _ in range(4)] == [True, True, True, False]
+    assert await has_exactly(budgets, KEY, 120)
 
 
 async def test_correction_is_added_and_may_free_budget(budgets: Budgets) -> None:
-    await budgets.take("k", 100, 100, LATER)
-    await budgets.correct("k", -30)
-    assert await has_exactly(budgets, "k", 70)
-    assert await budgets.take("k", 10, 100, LATER)
-    await budgets.correct("k", 5)
-    assert await has_exactly(budgets, "k", 85)
+    await budgets.take(KEY, 100, 100)
+    await budgets.correct(KEY, -30)
+    assert await has_exactly(budgets, KEY, 70)
+    assert await budgets.take(KEY, 10, 100)
+    await budgets.correct(KEY, 5)
+    assert await has_exactly(budgets, KEY, 85)
 
 
 async def test_counters_are_separate(budgets: Budgets) -> None:
-    await budgets.take("one", 100, 100, LATER)
-    assert await budgets.take("two", 1, 100, LATER)
-    await budgets.correct("three", 5)
-    assert await budgets.take("three", 1, 5, LATER)
+    await budgets.take(f"{KEY}/one", 100, 100)
+    assert await budgets.take(f"{KEY}/two", 1, 100)
+    await budgets.correct(f"{KEY}/three", 5)
+    assert await budgets.take(f"{KEY}/three", 1, 5)
 
 
 async def test_concurrent_takers_exceed_the_limit_by_one_amount(budgets: Budgets) -> None:
-    taken = await asyncio.gather(*(budgets.take("k", 30, 100, LATER) for _ in range(20)))
+    taken = await asyncio.gather(*(budgets.take(KEY, 30, 100) for _ in range(20)))
     assert sum(taken) == 4
-    assert await has_exactly(budgets, "k", 120)
+    assert await has_exactly(budgets, KEY, 120)
+
+
+async def test_counters_before_the_last_hour_are_removed(records: Records) -> None:
+    for hours in range(4):
+        assert await Budgets(records).take(budget_key(NOW + timedelta(hours=hours), "t", of_tenant=True), 1, 2)
+    assert sorted(await records.read_all("budgets")) == ["2026-03-01T14/t", "2026-03-01T15/t"]
 
 
 def test_every_hour_and_every_tenant_has_a_counter() -> None:
-    now = datetime(2026, 3, 1, 12, 59, tzinfo=UTC)
     keys = {
-        budget_key(now),
-        budget_key(now + timedelta(minutes=1)),
-        budget_key(now, "a", of_tenant=True),
-        budget_key(now, "a/b", of_tenant=True),
-        budget_key(now, None, of_tenant=True),
+        budget_key(NOW),
+        budget_key(NOW + timedelta(minutes=1)),
+        budget_key(NOW, "a", of_tenant=True),
+        budget_key(NOW, "a/b", of_tenant=True),
+        budget_key(NOW, None, of_tenant=True),
     }
     assert keys == {"2026-03-01T12", "2026-03-01T13", "2026-03-01T12/a", "2026-03-01T12/a%2Fb", "2026-03-01T12/"}

@@ -14,7 +14,7 @@ from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, Selection
-from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoRecords
+from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages, MongoRecords
 from tests.samples import NOON, a_message, a_row, a_stored_episode
 
 ROW = a_row()
@@ -49,8 +49,6 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "MongoRecords.read_some": lambda db: MongoRecords(db).read_some("erasures", ["k"]),
     "MongoRecords.replace": lambda db: MongoRecords(db).replace("erasures", "k", None, "{}"),
     "MongoRecords.replace by nothing": lambda db: MongoRecords(db).replace("erasures", "k", "{}", None),
-    "MongoBudgets.take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
-    "MongoBudgets.correct": lambda db: MongoBudgets(db).correct("k", 1),
     "MongoMessages.put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
     "MongoMessages.assign": lambda db: MongoMessages(db).assign("c1:1", [ArchivedMessage(a_message(), 0, 0)]),
     "MongoMessages.present_users": lambda db: MongoMessages(db).present_users("c1", None),
@@ -105,8 +103,6 @@ async def test_indexes_may_be_created_again(mongo_settings: Mongo) -> None:
         await mongo.ensure_indexes(database)
     first = [("conversation_id", 1), ("source.offset", 1)]
     assert first in [index["key"] for index in (await database["messages"].index_information()).values()]
-    expiring = (await database["budgets"].index_information())["expires_at_1"]
-    assert expiring["expireAfterSeconds"] == 0
     await database.client.drop_database(database.name)
     await mongo.close(database)
 
@@ -180,7 +176,7 @@ async def test_scan_has_a_longer_timeout_that_the_server_enforces(mongo_settings
     assert all(limit > mongo.SCAN_SECONDS for limit in limits("createIndexes"))
     commands.clear()
     await mongo.ensure_indexes(heard)
-    assert [one for one in commands if one.get("createIndexes") not in (None, "budgets")] == []
+    assert [one for one in commands if "createIndexes" in one] == []
     await database.client.drop_database(database.name)
     client.close()
     await mongo.close(database)

@@ -32,8 +32,8 @@ from afterword.streams.stores.sqlite import SqliteFile, insert
 async def write():
     file, number = SqliteFile(Path(sys.argv[1])), 0
     while True:
-        row = {"key": f"{sys.argv[2]}-{number}", "tokens": number, "expires_at": 0}
-        await file.write(lambda connection: insert(connection, "budgets", row))
+        row = {"kind": sys.argv[2], "key": str(number), "document": str(number)}
+        await file.write(lambda connection: insert(connection, "records", row))
         print(number, flush=True)
         number += 1
 
@@ -83,9 +83,9 @@ def test_acknowledged_writes_outlive_kill_9(tmp_path: Path) -> None:
 async def numbers(path: Path, name: str) -> list[int]:
     """Return the written numbers, in order."""
     file = SqliteFile(path)
-    found = await file.select("SELECT tokens FROM budgets WHERE key LIKE ? ORDER BY tokens", f"{name}-%")
+    found = await file.select("SELECT document FROM records WHERE kind = ?", name)
     await file.close()
-    return [tokens for (tokens,) in found]
+    return sorted(int(number) for (number,) in found)
 
 
 @pytest.mark.parametrize("error", [apsw.FullError, ZeroDivisionError])
@@ -93,14 +93,14 @@ async def test_failed_write_leaves_nothing_and_delays_no_other(error: type[Excep
     file = SqliteFile(None)
 
     def fail(connection: apsw.Connection) -> None:
-        insert(connection, "budgets", {"key": "a", "tokens": 1, "expires_at": 0})
+        put_number(connection, 1)
         raise error
 
     with pytest.raises(StoreUnavailable if error is apsw.FullError else error):
         await file.write(fail)
-    assert await file.select("SELECT * FROM budgets") == []
-    await file.write(lambda connection: insert(connection, "budgets", {"key": "b", "tokens": 2, "expires_at": 0}))
-    assert await file.select("SELECT key FROM budgets") == [("b",)]
+    assert await file.select("SELECT * FROM records") == []
+    await file.write(lambda connection: put_number(connection, 2))
+    assert await file.select("SELECT key FROM records") == [("2",)]
 
 
 async def test_time_bounded_search_costs_nothing_for_other_episodes() -> None:
@@ -157,9 +157,7 @@ async def test_concurrent_writers_share_one_checkpoint(file: SqliteFile, tmp_pat
     await file.read(lambda connection: setattr(connection, "exec_trace", count))
 
     async def change(number: int) -> None:
-        await file.write(
-            lambda connection: insert(connection, "budgets", {"key": f"{number}", "tokens": 1, "expires_at": 0})
-        )
+        await file.write(lambda connection: put_number(connection, number))
         await file.empty_log()
 
     await asyncio.gather(*map(change, range(WRITERS)))
@@ -196,14 +194,14 @@ async def test_concurrent_writes_share_a_transaction(file: SqliteFile) -> None:
     await file.read(lambda connection: setattr(connection, "exec_trace", count))
     await asyncio.gather(*[file.write(partial(put_number, number=number)) for number in range(WRITERS)])
     assert committed < WRITERS / 2
-    assert await file.select("SELECT tokens FROM budgets") == [(number,) for number in range(WRITERS)]
+    assert await file.select("SELECT document FROM records") == [(str(number),) for number in range(WRITERS)]
 
 
 async def test_failed_write_spares_others_of_its_transaction(file: SqliteFile) -> None:
     await file.write(partial(put_number, number=0))
 
     def add(connection: apsw.Connection) -> None:
-        connection.execute("UPDATE budgets SET tokens = tokens + 1")
+        connection.execute("UPDATE records SET document = document + 1")
 
     def fail(connection: apsw.Connection) -> None:
         add(connection)
@@ -212,7 +210,7 @@ async def test_failed_write_spares_others_of_its_transaction(file: SqliteFile) -
     writes = [file.write(call) for call in (add, fail, add, add)]
     ended = await asyncio.gather(*writes, return_exceptions=True)
     assert [type(one) for one in ended] == [type(None), ZeroDivisionError, type(None), type(None)]
-    assert await file.select("SELECT tokens FROM budgets") == [(3,)]
+    assert await file.select("SELECT document FROM records") == [("3",)]
 
 
 async def test_cancelled_caller_spares_those_that_wait_with_it(file: SqliteFile) -> None:
@@ -221,12 +219,12 @@ async def test_cancelled_caller_spares_those_that_wait_with_it(file: SqliteFile)
     for task in writes[::2]:
         task.cancel()
     await asyncio.gather(*writes[1::2])
-    found = {number for (number,) in await file.select("SELECT tokens FROM budgets")}
+    found = {int(number) for (number,) in await file.select("SELECT document FROM records")}
     assert found >= set(range(1, WRITERS, 2))
 
 
 def put_number(connection: apsw.Connection, number: int) -> None:
-    insert(connection, "budgets", {"key": f"{number}", "tokens": number, "expires_at": 0})
+    insert(connection, "records", {"kind": "numbers", "key": f"{number}", "document": f"{number}"})
 
 
 async def test_text_removed_from_a_growing_row_leaves_no_byte(file: SqliteFile, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.mongo import MongoBudgets, MongoEpisodes, MongoMessages, MongoRecords
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages, MongoRecords
 from tests.contract.stores.test_foreign_arguments import EPISODES, INDEX, MESSAGES
 from tests.integration.stores.test_mongo import CALLS
 
@@ -29,7 +29,7 @@ def test_every_method_is_called_with_operators(protocol: type, calls: Mapping[st
 
 
 def test_every_method_of_mongodbs_own_is_called() -> None:
-    stores = (MongoEpisodes, MongoMessages, MongoRecords, MongoBudgets)
+    stores = (MongoEpisodes, MongoMessages, MongoRecords)
     methods = {f"{store.__name__}.{name}" for store in stores for name in vars(store) if name[0] != "_"}
     missing = methods - {name.partition(" ")[0] for name in CALLS}
     assert missing == set(), "CALLS in tests/integration/stores/test_mongo.py"

@@ -99,7 +99,7 @@ async def test_global_exhaustion_is_not_charged_to_a_tenant() -> None:
     budgeted = budgeted_by(
         ScriptedProvider(), budgets, Budget(tokens_per_hour=1, tenant_tokens_per_hour=10**6), Clock()
     )
-    await budgets.take(HOUR, 1, 1, NOON)
+    await budgets.take(HOUR, 1, 1)
     assert await is_refused(budgeted, a_request())
     assert budgets.counters[f"{HOUR}/t1"] == 0
 
