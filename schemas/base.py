@@ -137,6 +137,7 @@ class Model(BaseModel):
         strict=True,
         hide_input_in_errors=True,  # it may be a text that somebody wrote
         json_schema_serialization_defaults_required=True,  # every field is present in what we write
+        defer_build=True,  # a command needs few of the models
     )
 
     @classmethod

@@ -154,7 +154,7 @@ class Bound(NamedTuple):
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, allow_inf_nan=False)
     rules: ClassVar[Sequence[Rule | Bound]] = ()
 
     @model_validator(mode="after")

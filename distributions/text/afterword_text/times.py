@@ -215,7 +215,7 @@ Kind = Literal["day", "weekday", "week", "month", "year"]
 
 
 class _Vocabulary:
-    """The words for dates in one language, in lower case."""
+    """The words for dates in one language, in lower case. Patterns that few questions need are not compiled here."""
 
     def __init__(self, language: str) -> None:
         info, around = date_words(language), _WORDS[language]
@@ -226,7 +226,7 @@ class _Vocabulary:
         self._before_last = tuple(around["before_last"])
         stop_word = _any_of(stop_words(language) - {around["of"][0]})  # "the 26th of 30"
         follows = rf"\s*(?![\w\s])|\s+(?:{around['verb'][0]}|(?i:{stop_word}))(?!\w)"  # a noun would be numbered
-        self.day = regex.compile(rf"(?=[0-2]?\d(?!\d)|3[01])(?:{around['day'][0]})\.?+(?!{_COUNTS})(?:{follows})")
+        self.day = rf"(?=[0-2]?\d(?!\d)|3[01])(?:{around['day'][0]})\.?+(?!{_COUNTS})(?:{follows})"
         """Matches a number that may be a day without its month, and what follows it."""
         self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(MONTHS, 1) for name in info[key]}
         for number, key in enumerate(WEEKDAYS):
@@ -269,7 +269,7 @@ class _Vocabulary:
         day += rf"|(?<=(?<!\S){_any_of(around['since'])} )d(?P<digits>\d\S+)"
         self.dates = regex.compile(rf"(?<!\S)(?:{_DATE}|{day}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
         words = {meaning: _any_of(said) for meaning, said in around.items()}
-        self.since = re.compile(rf"(?<!\S){words['since']} {_BETWEEN}@")
+        self.since = rf"(?<!\S){words['since']} {_BETWEEN}@"
         other, opened, to_come = words["other"], words["opens"], words["to_come"]
         ends, also = (_any_of(around["and"] + around["to"] + more) for more in ([], [*_DASHES, *around["or"]]))
         also = rf"(?!a las? \d|à \d\d? h\b){also}"  # a time of day
@@ -278,7 +278,7 @@ class _Vocabulary:
         day, week = (_any_of(map(str.casefold, info[unit])) for unit in ("day", "week"))
         spans = (name.casefold() for unit in _UNITS[1:] for name in info[unit] if len(name) > 1)  # "a" may be French
         long = _any_of(["weekend", "wochenende", *spans])
-        self.unclear = re.compile(
+        self.unclear = (
             rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@|{around['clause'][0]} (?:\S+ ){{0,7}}@"
             rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
             rf"|{opened} {_BETWEEN}@\w* (?:{to_time}|(?:\S+ )?{words['onward']})(?!\S)"
@@ -347,7 +347,7 @@ class _Reader:
         self._words = [token["number"] or _ELIDED.sub("", token[0].casefold().replace("’", "'")) for token in tokens]
         self._said = [
             _numeric(token, today, may_be_english)
-            or (f"T{word}" if token["number"] and known.day.match(token.string, token.start()) else known.symbol(word))
+            or (f"T{word}" if token["number"] and regex.compile(known.day).match(token.string, token.start()) else known.symbol(word))
             for word, token in zip(self._words, tokens, strict=True)
         ]
         for at, said in enumerate(self._said):
@@ -434,13 +434,13 @@ class _Reader:
         Raises: ValueError if there is no such day.
         """
         dates = self._combined()
-        if self._known.unclear.search(self._around(dates)):
+        if not dates or re.search(self._known.unclear, self._around(dates)):
             return None
         if len(dates) > 1:
             dates = [each for each in dates if each.days.first <= self._today]  # a memory is only about the past
         if len(dates) != 1:
             return None
-        if not self._known.since.search(self._around(dates)):
+        if not re.search(self._known.since, self._around(dates)):
             return dates[0].days
         first = dates[0].days.first
         return Period(first, self._today) if first <= self._today else None

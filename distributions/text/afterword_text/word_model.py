@@ -7,9 +7,8 @@ trains it on labelled sentences.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache, lru_cache
-from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple, cast
 from zlib import crc32
@@ -46,7 +45,7 @@ CERTAIN = 0.6
 @lru_cache(maxsize=KEPT_TEXTS)
 def probabilities(head: str, text: str) -> NDArray[np.float64]:
     """Return the probability of each class of a head."""
-    features, (weights, scale) = features_of(text), _model().weights[head]
+    features, (weights, scale) = features_of(text), _weights(head)
     logits = weights.take(features, axis=0).sum(axis=0) * (scale / len(features) ** 0.5)
     odds = np.exp(logits - logits.max())
     return cast("NDArray[np.float64]", odds / odds.sum())
@@ -110,8 +109,6 @@ def _is_in(known: Numbers, wanted: Numbers) -> tuple[NDArray[np.intp], NDArray[n
 class _Model(NamedTuple):
     """What `tools/statements.py` writes."""
 
-    weights: Mapping[str, tuple[NDArray[np.int8], float]]
-    """Of each bucket and class, and what 1 stands for, by head."""
     places: Numbers
     """The hashed names of places, ascending."""
     words: Numbers
@@ -124,9 +121,15 @@ class _Model(NamedTuple):
 
 @cache
 def _model() -> _Model:
-    with np.load(BytesIO(MODEL.read_bytes())) as arrays:
-        weights = {head: (arrays[head], float(arrays[f"{head}_scale"])) for head in HEADS}
-        return _Model(weights, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])
+    with np.load(MODEL) as arrays:
+        return _Model(*map(arrays.__getitem__, _Model._fields))
+
+
+@cache
+def _weights(head: str) -> tuple[NDArray[np.int8], float]:
+    """Return the weight of each bucket and class, and what 1 stands for."""
+    with np.load(MODEL) as arrays:
+        return arrays[head], float(arrays[f"{head}_scale"])
 
 
 def asked_of_user(question: str) -> str | None:
