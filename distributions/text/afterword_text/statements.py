@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import NamedTuple, cast, get_args
 
 import numpy as np
-import regex
 from numpy.typing import NDArray
 
 from afterword_text.extractive.ranking import is_question
@@ -71,7 +70,8 @@ class Rule(NamedTuple):
     attribute: str | None
     """Name of the attribute, unless the pattern's group `attribute`, `plan` or `number` names it."""
     status: FactStatus
-    pattern: regex.Pattern[str]
+    pattern: re.Pattern[str]
+    """A number ends the names of its groups, because several may be of one kind."""
 
 
 def _rules(name: str) -> Iterator[Rule]:
@@ -80,8 +80,14 @@ def _rules(name: str) -> Iterator[Rule]:
             kind, attribute, pattern = line.split(None, 2)
             status: FactStatus = "implied" if attribute.endswith("~") else "stated"
             named = attribute.rstrip("~")
-            compiled = regex.compile(with_pieces(pattern), regex.IGNORECASE)
+            numbered = re.sub(r"(?<=\(\?P<)\w+", lambda name: f"{name[0]}_{name.start()}", with_pieces(pattern))
+            compiled = re.compile(numbered, re.IGNORECASE)
             yield Rule(cast("FactKind", kind), None if named == "-" else named, status, compiled)
+
+
+def _named(fits: re.Match[str]) -> dict[str, str]:
+    """Return what the groups of a rule's pattern found, by what they are of."""
+    return {name.partition("_")[0]: said for name, said in fits.groupdict().items() if said is not None}
 
 
 def _in_small_letters(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -433,9 +439,9 @@ def _ruled(clause: str, is_first: bool) -> Iterator[Statement]:
             yield Statement(clause, rule.kind, _attribute(rule, fits), rule.status)
 
 
-def _has_right_values(fits: regex.Match[str]) -> bool:
+def _has_right_values(fits: re.Match[str]) -> bool:
     """Return whether what a rule found has a name or a place where it should; after a weak phrase, a known place."""
-    named = fits.groupdict()
+    named = _named(fits)
     name, place = named.get("called"), named.get("place")
     if name and not _is_name(name):
         return False
@@ -444,8 +450,8 @@ def _has_right_values(fits: regex.Match[str]) -> bool:
     return named.get("weak") is None or is_place(place)
 
 
-def _attribute(rule: Rule, fits: regex.Match[str]) -> str | None:
-    named = fits.groupdict()
+def _attribute(rule: Rule, fits: re.Match[str]) -> str | None:
+    named = _named(fits)
     for group, form in (("attribute", "{}"), ("plan", "plan {}"), ("number", "number of {}")):
         if named.get(group):
             return re.sub(r"\W+", "_", form.format(named[group]).casefold().replace("our", "or")).strip("_")

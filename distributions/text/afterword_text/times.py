@@ -298,6 +298,9 @@ class _Vocabulary:
         )
         """Matches a list or a span of several days, and words that make a date mean other days."""
 
+    def may_be_day(self, token: re.Match[str]) -> bool:
+        return regex.compile(self.day).match(token.string, token.start()) is not None
+
     def symbol(self, word: str) -> str:
         """Return a word's symbol in a date: "M5" for May, "W0" for Monday, a number, "~" for "last", "^" for the one
         before, or the word."""
@@ -347,7 +350,7 @@ class _Reader:
         self._words = [token["number"] or _ELIDED.sub("", token[0].casefold().replace("’", "'")) for token in tokens]
         self._said = [
             _numeric(token, today, may_be_english)
-            or (f"T{word}" if token["number"] and regex.compile(known.day).match(token.string, token.start()) else known.symbol(word))
+            or (f"T{word}" if token["number"] and known.may_be_day(token) else known.symbol(word))
             for word, token in zip(self._words, tokens, strict=True)
         ]
         for at, said in enumerate(self._said):
