@@ -3,7 +3,7 @@
 import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,11 @@ def with_rows(test: Test) -> Test:
     names, values = _tables(Path(inspect.getfile(test)).with_suffix(".jsonl"))[test.__name__]
     parametrized: Test = pytest.mark.parametrize(names, values)(test)
     return parametrized
+
+
+def few_by_day(values: Iterable[Any]) -> list[Any]:
+    """Return every fourth value for each change, and the others for the night."""
+    return [pytest.param(value, marks=pytest.mark.nightly) if n % 4 else value for n, value in enumerate(values)]
 
 
 @functools.cache

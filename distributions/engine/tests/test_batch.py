@@ -244,6 +244,7 @@ async def test_messages_sent_by_the_agent_join_its_batch(agent: Agent) -> None:
     await ended(task)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif("NO_CYTHON" in os.environ, reason="this is the second run")
 def test_batches_behave_the_same_without_the_cython_extension() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]

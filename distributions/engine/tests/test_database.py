@@ -157,7 +157,10 @@ class MemoryDatabaseMachine(DatabaseMachine):
 TestDatabase = DatabaseMachine.TestCase
 TestMemoryDatabase = MemoryDatabaseMachine.TestCase
 TestDatabase.settings = TestMemoryDatabase.settings = settings(
-    max_examples=30, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=settings().max_examples // 3,
+    stateful_step_count=12,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 

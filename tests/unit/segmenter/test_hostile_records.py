@@ -43,7 +43,7 @@ def read(attack: Attack) -> Iterator[tuple[Fates, Record]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=5)
+@settings(max_examples=settings().max_examples // 15)
 @given(seed=st.integers(0, 2**32))
 def test_each_hostile_record_has_its_predicted_outcome(
     family: Callable[[str, random.Random], list[Attack]], seed: int

@@ -207,6 +207,7 @@ class Interrupted(Exception):
     """The tokenizer is lost in the middle of a batch."""
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(episode_limits(), pending_limits, talk(max_size=30), st.integers(0, 79))
 def test_failed_batch_changes_nothing(limits, pending, past, survived):
     chat, never_failed = Chat(limits, max_pending=pending), Chat(limits, max_pending=pending)

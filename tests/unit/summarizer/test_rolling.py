@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
@@ -157,6 +157,7 @@ async def test_episode_stored_without_a_row_joins_the_next() -> None:
     assert "Episode 2 has" in world.provider.requests[-1].previous_rolling
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(st.integers(1, 50), st.sampled_from([5, 30, 200]))
 async def test_every_episode_enters_the_rolling_summary_once(number: int, max_tokens: int) -> None:
     episodes = tuple(a_closed_episode(ordinal, size=1) for ordinal in range(1, number + 1))

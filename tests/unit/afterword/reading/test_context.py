@@ -87,7 +87,7 @@ async def test_thirty_long_messages_fit_into_3500_tokens(world: Remembered) -> N
     assert (len(found.messages), found.omitted) == (4, 0)
 
 
-@pytest.mark.parametrize(("messages", "tokens"), [(300, 725), (3000, 70)])
+@pytest.mark.parametrize(("messages", "tokens"), [(300, 725), pytest.param(3000, 70, marks=pytest.mark.nightly)])
 async def test_longer_conversations_fit_into_3500_tokens(world: Remembered, messages: int, tokens: int) -> None:
     await world.summarise(await world.say(*islice(cycle(long_texts(30, tokens)), messages)), size=messages // 3)
     found = await world.context()
@@ -97,7 +97,7 @@ async def test_longer_conversations_fit_into_3500_tokens(world: Remembered, mess
     assert len((await world.context(keep_recent=4)).messages) == 4
 
 
-@pytest.mark.parametrize("summarised", [0, 9_000])
+@pytest.mark.parametrize("summarised", [pytest.param(0, marks=pytest.mark.nightly), 9_000])
 async def test_few_of_ten_thousand_messages_are_loaded(world: Remembered, summarised: int) -> None:
     said = await world.say(*(f"Text {n}." for n in range(10_000)))
     await world.summarise(said[:summarised], size=3_000)
@@ -110,7 +110,7 @@ async def test_few_of_ten_thousand_messages_are_loaded(world: Remembered, summar
     assert ids(found) == [f"m{n}" for n in range(10_000 - len(found.messages), 10_000)]
 
 
-@pytest.mark.parametrize("summarised", [True, False])
+@pytest.mark.parametrize("summarised", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_few_long_messages_are_loaded_however_many_are_requested(world: Remembered, summarised: bool) -> None:
     said = await world.say(*["word " * 100_000] * 40)
     if summarised:
