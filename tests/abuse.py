@@ -8,7 +8,6 @@ software: large or many requests that are valid HTTP and JSON.
 import argparse
 import asyncio
 import logging
-import runpy
 import shutil
 import statistics
 import sys
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 import httpx
 import orjson
 
+from afterword.cli import main as run_command
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
 from afterword.schemas.base import episode_id
@@ -216,7 +216,7 @@ def serve() -> None:
 
     asyncio.Handle._run = run_timed  # type: ignore[method-assign]
     sys.argv = ["afterword", "serve"]
-    runpy.run_module("afterword", run_name="__main__")
+    run_command()
 
 
 @asynccontextmanager
