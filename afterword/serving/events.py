@@ -126,7 +126,7 @@ async def lines_of(
             while events:
                 await work.rest()
                 if time.monotonic() - compared_at > LATE_SECONDS:  # some may have been deleted meanwhile
-                    events, compared_at = deque(await feed.still_there(events)), time.monotonic()
+                    events, compared_at = deque(await feed.still_there([*events])), time.monotonic()
                 else:
                     yield b"".join(events.popleft().line for _ in range(min(len(events), SENT_TOGETHER)))
             yield ServerSentEvent(id=batch.position, comment="so far") if batch.position else None

@@ -12,12 +12,11 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
 from typing import Literal, NamedTuple
 
 import orjson
@@ -47,7 +46,7 @@ from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import DeletedEpisode, Episode, Lookup, is_outdated
-from afterword.streams.tasks import FairTurns, Paced
+from afterword.streams.tasks import FairTurns, Paced, in_parts
 from afterword.streams.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -288,36 +287,30 @@ class Feed:
         StoreUnavailable; the records must then be handed out again.
         """
         at, last = self.offsets, records[-1]
-        events = await self.still_there(self._published(records, at)) if self._clients else []
+        events = [event for record in records if self._clients and (event := self._published(record, at))]
+        events = await self.still_there(events)
         at[TopicPartition(last.topic, last.partition)] = last.offset + 1
         if events:
             for unread in self._clients:
                 unread.add(events)
         self._offsets = at
 
-    def _published(
-        self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], wanted: StreamFilter | None = None
-    ) -> list[Published]:
-        """Decode the records, only those that may be `wanted`, advancing `at` past each record."""
-        events: list[Published] = []
-        for record in records:
-            at[TopicPartition(record.topic, record.partition)] = record.offset + 1
-            named = self._kinds[record.topic], (record.key or b"").decode(errors="replace"), owner_in(record.headers)
-            if (wanted is None or wanted.may_have(*named)) and (event := self._decoded(record, at)):
-                events.append(event)
-        return events
-
     async def still_there(self, events: Sequence[Published]) -> list[Published]:
         """Leave out events whose texts were deleted or replaced. Raises: StoreUnavailable."""
         present: list[Published] = []
-        left = iter(events)
-        while some := list(islice(left, COMPARED_TOGETHER)):
+        for some in in_parts(events, COMPARED_TOGETHER):
             stored = await self._lookup(list({event.event.episode_id for event in some}))
             present += [event for event in some if event.is_still_there(stored.get(event.event.episode_id))]
         return present
 
-    def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
-        if header(record.headers, FOR_ENDPOINT) is not None:
+    def _published(
+        self, record: ConsumerRecord, at: dict[TopicPartition, int], wanted: StreamFilter | None = None
+    ) -> Published | None:
+        """Decode a record, unless it cannot be `wanted`, and advance `at` past it."""
+        source, kind = TopicPartition(record.topic, record.partition), self._kinds[record.topic]
+        at[source] = record.offset + 1
+        named = kind, (record.key or b"").decode(errors="replace"), owner_in(record.headers)
+        if header(record.headers, FOR_ENDPOINT) is not None or not (wanted is None or wanted.may_have(*named)):
             return None
         decoded: Streamed | EpisodeAmended | EpisodeRedo | None
         try:
@@ -344,8 +337,7 @@ class Feed:
             self._users.move_to_end(decoded.conversation_id)
             if len(self._users) > KNOWN_CONVERSATIONS:
                 self._users.popitem(last=False)
-        source = TopicPartition(record.topic, record.partition)
-        kind, position = self._kinds[record.topic], position_id(self.topics, at)
+        position = position_id(self.topics, at)
         return Published(position, kind, decoded, data, source, record.offset, time.monotonic())
 
     def _is_for(self, wanted: StreamFilter, published: Published) -> bool:
@@ -378,7 +370,8 @@ class Feed:
                 consumer.seek(tp, max(first[tp], at[tp]))
             async for records in batches(consumer, behind, RECORDS_TOGETHER):
                 for record in records:
-                    missed += [one for one in self._published([record], at, wanted) if self._is_for(wanted, one)]
+                    if (event := self._published(record, at, wanted)) and self._is_for(wanted, event):
+                        missed.append(event)
                     await work.rest()
                 left -= len(records)
                 if left <= 0 or sum(len(event.data) for event in missed) >= BYTES_PER_TURN:

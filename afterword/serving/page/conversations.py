@@ -21,13 +21,14 @@ from afterword.serving.page.visitor import (
     Submitted,
     SubmittedText,
     WritingVisitor,
-    assignment_form,
+    form_body,
     only_value,
 )
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import LARGE_TOKENS, MOST_CONTEXT_TOKENS, ByAgent, known_context
 from afterword.serving.requests import Caller, Principal, SharedRead, Wanted
 from afterword.serving.writing import (
+    AssignBody,
     ChangeBody,
     DeletionQuery,
     FlushBody,
@@ -309,18 +310,19 @@ async def change_conversation(
 ) -> RedirectResponse:
     """Carry out the submitted button's action. Deleting a conversation deletes it for all agents."""
     details = await seen_conversation(caller, wanted.id, wanted.agent_id)
-    deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
+    tenant = {"tenant_id": details.tenant_id}
+    deletion = DeletionQuery(**tenant, reason=None)
     match only_value(fields, "action"), wanted.message_id:
         case "save-message", str(message_id):
-            change = ChangeBody(tenant_id=details.tenant_id, content=only_value(fields, "content"))
+            change = form_body(ChangeBody, content=only_value(fields, "content"), **tenant)
             await edit_message(caller, wanted.id, message_id, change)
         case "delete-message", str(message_id):
             await delete_message(caller, wanted.id, message_id, deletion)
         case "close-episode", None:
-            flush = FlushBody(agent_id=wanted.agent_id, tenant_id=details.tenant_id)
+            flush = FlushBody(agent_id=wanted.agent_id, **tenant)
             await flush_conversation(caller, wanted.id, flush)
         case "hand-over", None:
-            given = assignment_form(details.user_id, details.tenant_id, fields)
+            given = form_body(AssignBody, from_user_id=details.user_id, user_id=only_value(fields, "to"), **tenant)
             await assign_conversation(caller, wanted.id, given)
         case "delete-conversation", None:
             await delete_conversation(caller, wanted.id, deletion)

@@ -19,13 +19,14 @@ from afterword.serving.page.visitor import (
     Submitted,
     SubmittedText,
     WritingVisitor,
-    assignment_form,
+    form_body,
     only_value,
 )
-from afterword.serving.problems import NotFound, RequestInvalid, existing, problems_of
+from afterword.serving.problems import NotFound, RequestInvalid, existing
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, UsersQuery
 from afterword.serving.requests import Parameters, Principal, Wanted
 from afterword.serving.writing import (
+    AssignBody,
     DeletionQuery,
     ErasureBody,
     delete_message,
@@ -147,7 +148,7 @@ async def forget(caller: WritingVisitor, wanted: Wanted[OwnedParameters], fields
 async def hand_over(caller: WritingVisitor, wanted: Wanted[OwnedParameters], fields: SubmittedText) -> RedirectResponse:
     """Give all of a person's messages to another user."""
     user_id, tenant_id = _person(caller, wanted)
-    given = assignment_form(user_id, tenant_id, fields)
+    given = form_body(AssignBody, from_user_id=user_id, user_id=only_value(fields, "to"), tenant_id=tenant_id)
     await merge_users(caller, user_id, given.user_id, given)
     return see_other("/person", user_id=given.user_id, tenant_id=tenant_id, sent="1")
 
@@ -170,10 +171,7 @@ async def show_erasure_form(caller: ErasingVisitor, wanted: Wanted[OwnedParamete
 @router.post("/erasures")
 async def ask_for_erasure(caller: ErasingVisitor, fields: Submitted) -> RedirectResponse:
     names = [name for name in ErasureBody.model_fields if fields.get(name, [""]) != [""]]
-    try:
-        body = ErasureBody.model_validate({name: only_value(fields, name) for name in names})
-    except ValidationError as error:
-        raise RequestInvalid(problems=problems_of(error, "form")) from None
+    body = form_body(ErasureBody, **{name: only_value(fields, name) for name in names})
     asked = await request_erasure(caller, Response(), body)
     return see_other("/erasure", id=asked.erasure_id)
 

@@ -7,12 +7,12 @@ import re
 import secrets
 import time
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from starlette.responses import RedirectResponse
 
 from afterword.consumers.subscriber import RecentIds
@@ -37,7 +37,6 @@ from afterword.serving.requests import (
     parsed_body,
     services_of,
 )
-from afterword.serving.writing import AssignBody
 from afterword.streams.stores.bookkeeping import EndedSessions
 
 SESSION_SECONDS = 15 * 60
@@ -57,6 +56,7 @@ MOST_KEY_BYTES = 10_000
 FORM = "application/x-www-form-urlencoded"
 
 FormFields = dict[str, list[str]]
+B = TypeVar("B", bound=BaseModel)
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 anything_else = APIRouter(route_class=UnknownPageRoute, include_in_schema=False)
@@ -201,10 +201,10 @@ def only_value(fields: FormFields, name: str, most: int | None = None) -> str:
     return values[0]
 
 
-def assignment_form(from_user_id: str, tenant_id: str | None, fields: FormFields) -> AssignBody:
-    """Return what a form asks for that hands messages over to another user. Raises: RequestInvalid."""
+def form_body(model: type[B], **given: Any) -> B:
+    """Return what a form asks for. Raises: RequestInvalid."""
     try:
-        return AssignBody(from_user_id=from_user_id, user_id=only_value(fields, "to"), tenant_id=tenant_id)
+        return model(**given)
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error, "form")) from None
 
