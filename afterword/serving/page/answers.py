@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, Self
 
-from afterword.reading.profile import Profile, answering
+from afterword.reading.profile import KnownFact, Profile, answering
 from afterword.reading.search import QUESTION_MARKS
 from afterword.schemas import MessageCreated
 from afterword.schemas.messages import Role
@@ -75,7 +75,11 @@ def said_here(question: str, messages: Sequence[MessageCreated], known: Profile,
     """Return the messages that state what is asked about the user; else the last one that has most of the question's
     words, at least half of them. For a question about the user as such, return the last messages.
     """
-    said = [Said.of(each, now) for each in messages if each.role == "user" and not asks_something(each.content)]
+    stating = _stating(*known.facts, *known.superseded)
+    told = (
+        each for each in messages if each.role == "user" and (each.id in stating or not asks_something(each.content))
+    )
+    said = [Said.of(each, now) for each in told]
     if thing := asked_of_user(question):
         said = [each for each in said if each.author == known.user_id]
     if thing == GENERAL:
@@ -93,12 +97,17 @@ def said_here(question: str, messages: Sequence[MessageCreated], known: Profile,
     )
 
 
-def said_in(question: str, hits: Sequence[Recalled]) -> list[Said]:
+def said_in(question: str, hits: Sequence[Recalled], known: Profile) -> list[Said]:
     """Return the messages of a recall that answer the question, the best ones first."""
     statements: list[Said] = []
+    stating = _stating(*known.facts, *known.superseded)
     names_one_thing = asked_of_user(question) not in (None, GENERAL)
     for hit in hits[: 1 if names_one_thing else None]:
-        told = [match for match in hit.matches if match.role == "user" and not asks_something(match.content)]
+        told = [
+            match
+            for match in hit.matches
+            if match.role == "user" and (match.message_id in stating or not asks_something(match.content))
+        ]
         told = told or [match for match in hit.matches if match.role == "assistant"]
         if not told or told[0].score < hit.scores.message:
             continue  # what matches is somebody else's, and not shown
@@ -119,8 +128,7 @@ def facts_in(
     messages: Sequence[MessageCreated], user_id: str, now: datetime, known: Profile | None = None
 ) -> list[FactOfUser]:
     """Return what a user says of themselves in a conversation, in messages from which nothing is known yet."""
-    facts = (*known.facts, *known.superseded) if known else ()
-    stating = {each for fact in facts for source in fact.sources for each in source.message_ids}
+    stating = _stating(*known.facts, *known.superseded) if known else set()
     said_at = {each.id: each.sent_at or now for each in messages}
     return [
         FactOfUser(*fact[:5], "user", "", "", place, fact.message_ids, said_at[fact.message_ids[0]])
@@ -129,10 +137,18 @@ def facts_in(
     ]
 
 
+def _stating(*facts: KnownFact) -> set[str]:
+    """Return the ids of the messages that say so. They may ask something, too."""
+    return {each for fact in facts for source in fact.sources for each in source.message_ids}
+
+
 def as_it_is_now(said: list[Said], question: str, known: Profile) -> list[Said]:
     """Keep only what tells how it is now, if the profile tells what a question asks about the user."""
     thing = asked_of_user(question)
-    told = answering(thing, known.facts, by_name=True) if thing and thing != GENERAL else {}
+    if thing == GENERAL:
+        ended = _stating(*known.superseded) - _stating(*known.facts)
+        return [each for each in said if each.message_id not in ended]
+    told = answering(thing, known.facts, by_name=True) if thing else {}
     stating = set(chain.from_iterable(told.values()))
     return [each for each in said if each.message_id in stating] or said
 

@@ -176,10 +176,10 @@ async def _known(services: Services, conversation_id: str, name: str, question: 
         return answers.NOTED, answers.NOTED
     here = answers.said_here(question, said, known_here, now)
     own = await memory.recall(question, conversation_id=conversation_id, **owner)
-    here += [each._replace(title="") for each in answers.said_in(question, own)]
+    here += [each._replace(title="") for each in answers.said_in(question, own, known_here)]
     hits = await memory.recall(question, **owner)
     ids = {each.message_id for each in here}
-    everything = [*here, *(each for each in answers.said_in(question, hits) if each.message_id not in ids)]
+    everything = [*here, *(each for each in answers.said_in(question, hits, known) if each.message_id not in ids)]
     here, everything = (
         answers.as_it_is_now(each, question, facts) for each, facts in ((here, known_here), (everything, known))
     )

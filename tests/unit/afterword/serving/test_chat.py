@@ -79,6 +79,22 @@ async def test_change_in_this_conversation_counts_before_its_episode() -> None:
         assert "nurse" not in without
 
 
+async def test_statement_before_a_question_in_a_message_counts() -> None:
+    async with serving() as served:
+        text = "My sister Ada visits on Sunday. What could we cook?"
+        await asked(served, "chat-1", text)
+        assert await asked(served, "chat-1", "Who visits on Sunday?") == (f"You told me today: {text}",) * 2
+
+
+async def test_what_is_known_leaves_out_what_was_to_be_forgotten() -> None:
+    async with serving() as served:
+        for text in ("I collect stamps.", "I hate mushrooms.", "Forget that, please."):
+            await asked(served, "chat-1", text)
+        told, _ = await asked(served, "chat-1", "What do you know about me?")
+        assert "stamps" in told
+        assert "mushrooms" not in told
+
+
 async def test_who_said_that_names_the_last_answers_person() -> None:
     async with serving() as served:
         await asked(served, "chat-1", "I booked the cabin for March.", "ada")
