@@ -188,7 +188,7 @@ class Sample:
 
 def _text_of(value: Any) -> str:
     """Return the text that ingest would find in a message's content, or ""."""
-    if isinstance(value, list) and value and isinstance(value[0], dict | str):
+    if isinstance(value, list):
         with suppress(ContentUnreadable):
             return " ".join(piece.text for piece in flatten(value))
     return value if isinstance(value, str) else ""
@@ -265,9 +265,7 @@ def envelope_of(records: Sequence[Named]) -> tuple[list[str], Mapping[str, Any] 
         return base, None
     are_keyed = all(_is_key_of(record) for record in records if record_row(record["value"]) is not None)
     for envelope in ({**SHAPES["envelope"], **one} for one in SHAPES["envelopes"]):
-        known = list(
-            filter(Expression(envelope["known"]).find, rows)
-        )  # others are skipped: schemas' changes, heartbeats
+        known = [*filter(Expression(envelope["known"]).find, rows)]  # others are skipped: DDL, heartbeats
         has_names = all({*envelope["names"]} <= row.keys() for row in known)
         if has_names and len(known) > USUALLY * len(rows) and (envelope["names"] or are_keyed):
             return base, envelope

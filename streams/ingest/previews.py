@@ -139,9 +139,8 @@ def checked(previews: Sequence[Preview]) -> Checked:
                 report.deletions += 1
             elif place in texts or kind == MESSAGE_EDITED:
                 report.edits += text != known
-                report.repeats += (
-                    text == known and place != last
-                )  # an edit that creates what is not known is two events
+                # an edit that creates what is not known is two events
+                report.repeats += text == known and place != last
             else:
                 report.roles[event["role"]] += 1
                 report.users[event["user_id"]] += 1
