@@ -107,7 +107,7 @@ class Column:
 
     def named(self, group: str) -> int:
         """Return how much its path matches a group of words: 1, and 2 more if the path's last part does."""
-        return 2 * _any([*self.last, self.noun if self.is_id else ""], group) + self.has(group)
+        return 2 * _any(self.last, group) + self.has(group)
 
     def equals(self, *values: Any) -> str:
         return " || ".join(f"{self.path} == {_literal(value)}" for value in values)
@@ -128,8 +128,7 @@ class Sample:
         words: dict[str, Sequence[Sequence[str]]] = {}
         for number, row in self.rows.items():
             record = records[number]
-            headers = {name: said for name, said in record["headers"].items() if not PATTERNS["of_tools"].match(name)}
-            parts = {path: row, "item": record.get("item"), "key": record["key"], "headers": headers}
+            parts = {path: row, "item": record.get("item"), "key": record["key"], "headers": record["headers"]}
             for place, of_place, value in (leaf for start, inner in parts.items() for leaf in _leaves(start, inner)):
                 words.setdefault(place, of_place)
                 values.setdefault(place, {}).update({} if value is None else {number: value})
@@ -304,7 +303,6 @@ class _Guesser:
                 self.foreach, sample, score, content = every, items, of_items, inner
         self.sample, self.content = sample, content
         others = [f"{path}[0]" for path in sample.lists]
-        others = [path for path in others if content is None or not content.path.startswith(path)]
         others += [self.foreach.partition("[")[0] + "[0]"] if self.foreach and "[" in self.foreach else []
         self.everything = [one for one in sample.columns.values() if not one.path.startswith(tuple(others))]
         self.kinds = [
@@ -668,8 +666,7 @@ class _Guesser:
             return str(self.envelope["skip"]).format(self.base)
         if content is None or len(content.values) == records:
             return ""
-        columns = [one for one in self.kinds if one.distinct > 1 and len(one.values) == records]
-        for column in sorted(columns, key=lambda one: -one.named("kinds")):
+        for column in (one for one in self.kinds if one.distinct > 1 and len(one.values) == records):
             with_content = {value for at, value in column.values.items() if at in content.values}
             without_content = {value for at, value in column.values.items() if at not in content.values}
             if with_content and not with_content & without_content:
@@ -732,8 +729,7 @@ def _as_user(column: Column, conversation: Column | None, tenant: Column | None 
     if column.is_about("accounts"):
         return 1 + column.is_id if conversation and _is_each(column, conversation) else 0
     if column.is_about("users") and not column.has("writers"):
-        share = min(1.0, column.distinct / (conversation.distinct if conversation else column.distinct))
-        return 2 + column.is_id + (column.noun not in ("user", "usr")) + share + 2 * repeats
+        return 2 + column.is_id + (column.noun not in ("user", "usr")) + 2 * repeats
     is_writer = column.has("writers") and column.is_about("writers", "users") and conversation is not None
     return 1 if is_writer and column.is_id else 0
 
