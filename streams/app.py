@@ -1,7 +1,6 @@
 """A worker's life cycle, its views `/metrics` and `/status`, and the Faust app that each role has at least one of.
 
-And what its agents share: lanes, which are concurrent work for many keys in strict order within each key, and the maker
-of dead letters.
+And what its agents share: lanes, which are concurrent work for many keys in strict order within each key.
 """
 
 import asyncio
@@ -20,8 +19,6 @@ from aiohttp import web
 from opentelemetry.trace import Tracer
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
-from afterword.schemas.records import KafkaRecord
 from afterword.streams.errors import AfterwordError, LaneStopped
 from afterword.streams.installed import running_version
 from afterword.streams.kafka.clients import client_id, security
@@ -33,7 +30,7 @@ from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from faust_eos.app import PARTITIONS, App, RunBeside, run_together
 from faust_eos.at_least_once import AtLeastOnce, mark_idle, run_in_batch
 from faust_eos.batch import current_batch
-from faust_eos.errors import AgentFailed, place_of
+from faust_eos.errors import AgentFailed
 from faust_eos.health import STARTING, HealthServer, Readiness
 from faust_eos.metrics import EngineMetrics
 from faust_eos.options import Options, allocate_sparingly
@@ -187,45 +184,7 @@ def status(role: str, metrics: Metrics, reasons: Mapping[str, str], settings: Ma
     }
 
 
-if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
-    from afterword.streams.redactor import RecordRedaction
-
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetters:
-    """Makes a worker's dead letters, and logs and counts each."""
-
-    stage: str
-    topic: str
-    redaction: "RecordRedaction | None" = None
-    """Removes personal data and secrets; None keeps records as they are."""
-    metrics: Metrics | None = None
-    """None if the caller counts, because it may drop the dead letter and make it again."""
-
-    def of(self, record: KafkaRecord, error_type: str, problem: str, now_ms: int, attempts: int = 1) -> Output:
-        """Make the dead letter of a record. `problem` is for people and quotes nothing that must not be kept.
-
-        `now_ms` is in milliseconds since 1970; `attempts` counts how often the record was tried.
-        """
-        write = log.error if error_type == UNFORESEEN else log.warning
-        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        write("record_rejected", stage=self.stage, error_type=error_type, problem=problem, **where)
-        if self.metrics:
-            self.metrics.dead_letters.labels(self.stage, error_type).inc()
-        failure = {"stage": self.stage, "error_type": error_type, "message": problem}
-        letter = dead_letter(record, **failure, attempts=attempts, now_ms=now_ms)
-        key, value, headers = self.redaction.dead_letter(*letter) if self.redaction else letter
-        return Output(self.topic, key, value, headers=headers)
-
-    def of_failure(self, record: KafkaRecord, error: Exception, engine: Options) -> Output:
-        """Make the dead letter of a record on which the agent failed even when it was alone in its batch.
-
-        It has the error's type and place but not its text, which may quote the record.
-        """
-        return self.of(record, UNFORESEEN, place_of(error), engine.clock(), engine.agent_retries + 1)
-
 
 K = TypeVar("K", bound=Hashable)
 Job = Callable[[], Awaitable[None]]

@@ -11,7 +11,7 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.schemas import ConversationUpdated, EpisodeClosed, SummaryCreated, SummaryDeleted
-from afterword.streams.app import DeadLetters
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ProviderError, StoreUnavailable
 from afterword.streams.settings import Retry
 from afterword.streams.steps import Backoff, StepRunner

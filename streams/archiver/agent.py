@@ -24,7 +24,8 @@ from afterword.schemas import (
 )
 from afterword.schemas.dead_letters import ARCHIVE
 from afterword.schemas.records import EventOwner, KafkaRecord, owner_in
-from afterword.streams.app import DeadLetters, Worker, faust_app
+from afterword.streams.app import Worker, faust_app
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings

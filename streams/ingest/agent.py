@@ -18,7 +18,8 @@ from aiokafka.errors import KafkaError
 from afterword.schemas import InvalidRecord
 from afterword.schemas.dead_letters import INGEST as STAGE
 from afterword.schemas.records import KafkaRecord, check_original
-from afterword.streams.app import DeadLetters, Worker, faust_app
+from afterword.streams.app import Worker, faust_app
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
 from afterword.streams.ingest.sources import (

@@ -27,7 +27,7 @@ from afterword.schemas.base import escape, event_id, moment_at, user_digest
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.messages import givers, moved, owner
 from afterword.schemas.records import KafkaRecord, cloud_event, owner_header, owner_in
-from afterword.streams.app import DeadLetters
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.conversation import Amend, Amended, Conversation, ScopeLog
 from afterword.streams.segmenter.episodes import (

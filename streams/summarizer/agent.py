@@ -24,7 +24,8 @@ from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.records import DELETION, Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.app import DeadLetters, Worker, attach_agents, faust_app, send
+from afterword.streams.app import Worker, attach_agents, faust_app, send
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import IdempotentProducer, require_topics, running_producer
 from afterword.streams.settings import Kafka, Settings

@@ -14,7 +14,8 @@ from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS
 from afterword.schemas.records import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.app import DeadLetters, Worker, attach_agents, faust_app, send
+from afterword.streams.app import Worker, attach_agents, faust_app, send
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings, variable

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from afterword.schemas.dead_letters import read_dead_letter
-from afterword.streams.app import DeadLetters
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.telemetry.metrics import Metrics
 
 RECORD: Any = SimpleNamespace(topic="in", partition=3, offset=7, key=b"k", value=b"v", headers=[], timestamp=0)
