@@ -150,7 +150,8 @@ class Sample:
             if old is None or old is plain.get(_bare(new.path)) or new.path not in columns:
                 continue
             steps, others = new.path.split("."), old.path.split(".")
-            end = next(at for at, (one, other) in enumerate(zip(steps, others, strict=False), 1) if one != other)
+            differ = (at for at, (one, other) in enumerate(zip(steps, others, strict=False), 1) if one != other)
+            end = next(differ, len(steps))
             path, of = ".".join(steps[:end]), ".".join(others[:end])
             if end < len(steps) and steps[end:] == others[end:] and old.values.keys().isdisjoint(new.values):
                 self.twins[path] = group
