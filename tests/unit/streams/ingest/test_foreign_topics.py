@@ -61,7 +61,8 @@ def outcomes(source: Any, records: Any) -> Iterator[str]:
 
 NAMES = """
 id type op before after source data table database schema payload __deleted __op user_id conversation thread tenant role
-text messages new edited_text created_at deleted_at is_active is_bot private string $oid odd-name events author key event bot_id channel
+text messages new edited_text created_at deleted_at is_active is_bot private string $oid odd-name events author key
+event bot_id channel
 """
 TEXTS = ["Where is it?", '{"id": 1}', "2026-03-04", "", "{", "__x", *"abud", "user", "bot", "deleted", "update"]
 SCALARS = st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(TEXTS)
