@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded import Process
-from tests.e2e.test_how_to import address_of, development, in_a_moment, shell
+from tests.e2e.test_how_to import development, shell
 from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
@@ -72,16 +71,6 @@ async def test_demo_ended_by_a_signal_leaves_nothing(tmp_path: Path, number: sig
         process.kill()
     assert not list((tmp_path / "tmp").glob("afterword-demo-*"))
     assert not servers(tmp_path / "tmp")
-
-
-async def test_recall_asks_the_running_server(tmp_path: Path) -> None:
-    async with development(tmp_path) as process:
-        address = await address_of(process)
-        await shell(tmp_path, 'afterword say "I am allergic to peanuts." --user ada')
-        asking = "afterword recall 'May I eat peanuts?' --user ada"
-        assert "I am allergic to peanuts." in await in_a_moment(tmp_path, f"{asking} | grep allergic")
-        counted = await shell(tmp_path, f"curl --silent --noproxy '*' http://{address}/metrics")
-        assert re.search(r'requests_total{[^}]*route="/v1/recall"[^}]*} [1-9]', counted)
 
 
 async def test_dev_creates_topics_of_its_sources_and_reads_them(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 
 from afterword import Eraser, Memory, MessageCreated, Producer
 from afterword.operating.person import Receipt, verify
@@ -19,7 +17,6 @@ from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, afterword, deployed
 from tests.e2e.test_redaction import documents
-from tests.openai_server import MODEL, LlmServer, success
 
 pytestmark = pytest.mark.nightly
 
@@ -188,64 +185,3 @@ async def test_person_who_writes_after_an_erasure_is_found_again(deployment: Dep
     assert plan["messages"] == plan["conversations"] == 0
     assert set(erasing.result().conversations | receipt.conversations) == {f"c{number}" for number in range(5)}
     assert not [text for text in await documents(settings) if b"'ann'" in text]
-
-
-async def test_erasure_does_not_wait_for_others_episodes(
-    make_settings: Callable[..., Settings], tmp_path: Path, llm_server: LlmServer
-) -> None:
-    asked, answered = asyncio.Event(), asyncio.Event()
-
-    async def answers_late(request: web.Request) -> web.StreamResponse:
-        asked.set()
-        await answered.wait()
-        return await success()(request)
-
-    llm_server.scripts["I stay at home."] = deque([answers_late])
-    settings = make_settings(
-        kafka={"partitions": 1},
-        llm={
-            "provider": "openai",
-            "model": MODEL,
-            "base_url": f"{llm_server.url}/v1",
-            "attempts": 1,
-            "timeout_seconds": WAIT_SECONDS,
-        },
-    )
-    async with deployed(settings, tmp_path) as deployment:
-        for role in ALWAYS_RUN:
-            deployment.start(role)
-        async with Producer.from_settings(settings) as producer:
-            for conversation, user, content in (("bobs", "bob", "I stay at home."), ("anns", "ann", "I fly to Rome.")):
-                await producer.send(message(conversation, 0, user, content))
-                await producer.flush(conversation, tenant_id=TENANT)
-        async with asyncio.timeout(WAIT_SECONDS):
-            await asked.wait()
-        async with Eraser.from_settings(settings) as eraser:
-            receipt = await eraser.erase("ann", TENANT, timeout_seconds=WAIT_SECONDS)
-        assert receipt.deleted_conversations == ("anns",)
-        report = await deployment.audit(1)
-        assert report.missing == {"summarizer": 1}
-        answered.set()
-        report = await deployment.audit()
-        assert report.clean, list(report.lines())
-
-
-async def test_erasure_ends_while_the_llm_is_down(make_settings: Callable[..., Settings], tmp_path: Path) -> None:
-    """Two fallbacks are due: an episode's, and that of the revision without the person's message."""
-    settings = make_settings(
-        kafka={"partitions": 1},
-        retry={"first_delay_seconds": 0.2},
-        llm={"provider": "openai", "model": "away", "base_url": "http://127.0.0.1:9/v1", "attempts": 1},
-    )
-    async with deployed(settings, tmp_path) as deployment:
-        for role in ALWAYS_RUN:
-            deployment.start(role)
-        async with Producer.from_settings(settings) as producer:
-            for number, user in enumerate(("bob", "ann", "bob")):
-                await producer.send(message("shared", number, user, f"{user} says something of malaria."))
-            await producer.flush("shared", tenant_id=TENANT)
-        report = await deployment.audit()
-        assert report.clean, list(report.lines())
-        async with Eraser.from_settings(settings) as eraser:
-            receipt = await eraser.erase("ann", TENANT, timeout_seconds=WAIT_SECONDS)
-        assert receipt.counts == {"messages": 1, "conversations": 1, "episodes": 1, "dead_letters": 0}

@@ -135,30 +135,3 @@ async def test_redo_applies_a_new_prompt_to_everything_stored(
     assert reasons <= {"redone", "edited"}
     assert "redone" in reasons
     assert await to_be_redone(new) == 0
-
-
-async def test_prompt_trial_and_personal_export_change_nothing(
-    deployment: Deployment, events: list[SummaryCreated], tmp_path: Path
-) -> None:
-    total = CONVERSATIONS * EPISODES
-    await converse(deployment.settings)
-
-    async def is_announced() -> bool:
-        return len(events) == total
-
-    await until(is_announced)
-    candidate = tmp_path / "prompt.txt"
-    candidate.write_text(PROMPT)
-    code, out, _ = await afterword(deployment.settings, "prompt", "try", str(candidate), "--sample", "5", "--json")
-    tried = json.loads(out)
-    assert (code, tried["worse"]) == (0, False)
-    assert all(tried["measures"]["tokens of long summaries"])
-
-    _, out, _ = await afterword(deployment.settings, "export", "--user", "ann", "--tenant", TENANT)
-    lines = [json.loads(line) for line in out.splitlines()]
-    counts = {"conversations": CONVERSATIONS, "messages": 2 * total, "episodes": total}
-    assert {name: lines[-1][name] for name in counts} == counts
-    assert lines[-1]["rolling_summaries"] >= CONVERSATIONS
-    assert len(events) == total
-    report = await deployment.audit()
-    assert report.clean, list(report.lines())

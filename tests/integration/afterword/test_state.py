@@ -1,11 +1,10 @@
 """State that is rebuilt, on a real broker: where conversations go, and who may write."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
 
 from afterword.operating.rebuild import MessagesGrown, SegmenterCameBack, owned, rebuild_state, resume_points
@@ -87,18 +86,6 @@ async def test_partition_of_an_aborted_rebuild_is_rebuilt(settings: Settings) ->
     await aborted.abort_transaction()
     await aborted.stop()
     assert [one.left for one in await rebuild_state(settings)] == [False] * PARTITIONS
-
-
-@pytest.mark.nightly
-async def test_two_concurrent_rebuilds_write_each_partition_once(settings: Settings) -> None:
-    kafka = settings.kafka
-    done = await asyncio.gather(rebuild_state(settings), rebuild_state(settings), return_exceptions=True)
-    assert all(isinstance(one, list | SegmenterCameBack) for one in done)
-    await rebuild_state(settings)
-    written: list[ConsumerRecord] = []
-    async with open_log(kafka) as log:
-        await log.read(kafka.changelog(MESSAGES), written.append)
-    assert sorted(record.partition for record in written) == list(range(PARTITIONS))
 
 
 async def write_after_another(kafka: Kafka, changelogs: list[TopicPartition]) -> None:

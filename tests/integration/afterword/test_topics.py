@@ -9,7 +9,6 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.structs import OffsetAndMetadata
 
-from afterword.embedded.claims import free_ports
 from afterword.operating.checks import CheckFailed, check_wanted_topics
 from afterword.operating.topics import TopicReport, await_topics, check_topics, ensure_topics
 from afterword.streams.errors import BrokerUnavailable
@@ -61,34 +60,6 @@ async def test_wait_for_topics_ends_once_all_exist(settings: Settings) -> None:
     assert await waiting == len(created)
     [reason] = told
     assert f"topic {settings.kafka.messages_topic} does not exist" in reason
-
-
-@pytest.mark.nightly
-async def test_wait_for_kafka_is_reported_and_continues(settings: Settings, stack: Stack) -> None:
-    await ensure_topics(settings)
-    host, port = stack.bootstrap_servers.rsplit(":", 1)
-    [later] = free_ports(1)
-    elsewhere = settings.kafka.model_copy(update={"bootstrap_servers": f"127.0.0.1:{later}"}).answering_within(1)
-    told: list[str] = []
-    waiting = asyncio.create_task(await_topics(settings.model_copy(update={"kafka": elsewhere}), 60, told.append))
-    while not told:
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-    assert "cannot be reached" in told[0]
-
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner, outer = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(pipe(reader, outer), pipe(inner, writer))
-
-    async with await asyncio.start_server(forward, "127.0.0.1", later):
-        assert await waiting > 0
-
-
-async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
 
 
 async def test_wrong_partition_count_is_reported_and_left(make_settings: MakeSettings, settings: Settings) -> None:

@@ -158,20 +158,6 @@ async def test_edit_without_effect_makes_no_revision() -> None:
     check(world)
 
 
-async def test_deleted_message_leaves_summary_counts_and_index() -> None:
-    world = await a_world()
-    before = world.episodes.known["c1"]
-    await amend(world, delete("m7"))
-    [event] = world.topic.events
-    assert isinstance(event, SummaryCreated)
-    assert (event.message_ids, event.message_count, event.reason) == (("m6", "m8"), 2, "deleted")
-    assert "m7" not in world.index.points["c1:3"].raw_text
-    after = world.episodes.known["c1"]
-    assert (after.message_count, after.episode_count) == (before.message_count - 1, 3)
-    assert after.token_count < before.token_count
-    check(world)
-
-
 async def test_replaced_answer_counts_once_the_later_one_is_deleted() -> None:
     world, answer = World(), {"role": "assistant", "reply_to": "m0"}
     messages = (an_episode_message("m0"), *(an_episode_message(f"m{n}", n, **answer) for n in (1, 2)))

@@ -142,18 +142,6 @@ async def test_server_resumes_erasures_of_another_that_ended() -> None:
         assert done["receipt"]["receipt_id"] == erasure["erasure_id"]
 
 
-async def test_resumed_erasure_that_failed_is_waiting() -> None:
-    async with serving() as served:
-        served.eraser.go.clear()
-        async with running(served.erasures):
-            erasure = await asked(served, **ANN)
-            await until(served, erasure, state="running")
-        served.eraser.errors = [NotErased(seconds=300.0, left=2, what="records")]
-        async with running(ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)):
-            found = await until(served, erasure, state="waiting")
-        assert (found["progress"], found["problem"]["error_type"]) == (None, "not_erased")
-
-
 async def test_erasure_ended_by_another_server_is_not_repeated() -> None:
     async with serving() as served:
         erasure = await asked(served, **ANN)
