@@ -78,6 +78,34 @@ def test_agent_ids_are_escaped():
     assert (episode.episode_id, episode.agent_id) == ("x%2Fy/a%3Ab%25:1", "a:b%")
 
 
+def test_message_no_agent_took_makes_an_unaddressed_episode():
+    chat = of_agents(idle_seconds=100)
+    chat.hear(*says("a", "b"))
+    assert told(chat.wait(100)) == [("c:1", "a b", "idle")]
+    assert told(chat.hear(say("c"), flush())) == [("c:2", "c", "flush")]
+
+
+def test_agent_after_silence_gets_no_waiting_messages():
+    alive, dead = of_agents(idle_seconds=100), of_agents(idle_seconds=100)
+    talk = [say("a"), say("b", agent_id="x", at=101, stamped=101), flush()]
+    seen_alive = alive.hear(talk[0]) + alive.wait(100) + alive.hear(*talk[1:])
+    assert told(seen_alive) == told(dead.hear(*talk)) == [("c:1", "a", "idle"), ("c/x:1", "b", "flush")]
+
+
+@pytest.mark.parametrize(("waited", "overlap"), [(["b"], []), ([], ["a"])])
+def test_unaddressed_episodes_overlap_unless_an_agent_took_some(waited, overlap):
+    chat = of_agents(overlap=1)
+    chat.hear(say("a"), flush(), *says(*waited), say("x", agent_id="x"), flush(agent_id="x"))
+    (episode,) = chat.hear(say("c"), flush())
+    assert (episode.episode_id, [m.id for m in episode.overlap]) == ("c:2", overlap)
+
+
+def test_flush_of_an_unknown_agent_does_nothing():
+    chat = of_agents()
+    assert chat.hear(flush(agent_id="x"), flush(), say("a", agent_id="x"), flush(agent_id="y")) == []
+    assert list(chat.conversations) == [b"c", b"c\xffx"]
+
+
 @pytest.mark.parametrize(("before", "after"), [("conversation", "agent"), ("agent", "conversation")])
 def test_state_of_the_other_scope_stops_the_worker(before, after):
     chat = Chat(limits(scope=before))

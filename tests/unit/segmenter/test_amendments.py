@@ -61,6 +61,29 @@ def test_change_counts_as_large_as_the_pending_messages(scope: str) -> None:
     assert chat.process([delete(f"n{n}", conversation_id="d") for n in range(20)], PIECE).done == 20
 
 
+def test_edit_does_not_move_boundaries() -> None:
+    chat = Chat()
+    chat.process([say("a"), say("b", is_continuation=False), say("c")])
+    chat.process([delete("b")])
+    assert [ids(episode) for episode in chat.hear(flush())] == ["a", "c"]
+
+
+def test_nothing_is_due_once_all_pending_messages_are_deleted() -> None:
+    chat = Chat()
+    chat.process(says("a", "b"))
+    chat.process([delete("a"), delete("b")])
+    assert chat.due() == []
+    assert chat.wait(1000) == []
+    assert [ids(episode) for episode in chat.hear(say("c"), flush())] == ["c"]
+
+
+def test_emptied_episode_takes_no_ordinal() -> None:
+    chat = Chat()
+    chat.process([say("a"), say("b", is_continuation=False), say("c", is_continuation=False)])
+    chat.process([delete("b")])
+    assert [(ids(episode), episode.ordinal) for episode in chat.hear(flush())] == [("a", 1), ("c", 2)]
+
+
 def test_change_of_a_closed_message_names_its_known_episode() -> None:
     chat = Chat(limits(overlap=1))
     chat.process([*says("a", "b"), flush()])
@@ -74,6 +97,28 @@ def test_change_of_a_closed_message_names_its_known_episode() -> None:
     assert header(outcome.outgoing[0].headers, CE_TYPE) == "episode.amended"
     assert header(outcome.outgoing[0].headers, CE_ID) == "c:amended:3:3"
     assert known.fields == {"content": "new"}
+
+
+def test_repeats_and_edits_after_a_deletion_change_nothing() -> None:
+    chat = Chat()
+    chat.process(says("a", "b"))
+    chat.process([delete("a")])
+    before = dict(chat.conversations), dict(chat.messages)
+    outcome = chat.process([delete("a"), edit("a", content="back"), edit("a", skip_summarization=False)])
+    assert (outcome.amendments, outcome.outgoing) == (3, [])
+    assert (chat.conversations, chat.messages) == before
+    assert chat.process([say("a")]).duplicates == 1, "its id is not used again"
+
+
+def test_deleted_conversation_begins_anew_with_continued_ordinals() -> None:
+    chat = Chat(limits(overlap=2))
+    chat.process([*says("a", "b"), flush(), say("c", metadata={"afterword": {"max_episode_size": 2}})])
+    outcome = chat.process([delete_conversation()])
+    [event] = amendments(outcome.outgoing)
+    assert (event.message_id, event.change) == (None, "deleted")
+    assert chat.process([say("c")]).duplicates == 1
+    [episode] = chat.hear(*says("d", "e", "f"), flush())
+    assert (ids(episode), episode.ordinal, episode.overlap) == ("d e f", 2, ())
 
 
 def test_deletion_works_on_damaged_rows() -> None:

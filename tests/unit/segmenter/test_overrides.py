@@ -33,6 +33,28 @@ class TestTheyHold:
     def test_overrides_apply_until_others_replace_them(self, changed, talk, found):
         assert closed(Chat(limits(**changed)).hear(*talk)) == [(ids, "trigger") for ids in found]
 
+    def test_overrides_apply_to_their_conversation_only(self):
+        chat = Chat()
+        assert closed(chat.hear(override("a", {"trigger": 1}))) == [("a", "trigger")]
+        assert chat.hear(say("a", conversation_id="other")) == []
+
+    def test_overrides_may_set_sizes_and_silence(self):
+        chat = Chat()
+        chat.hear(override("a", {"idle_seconds": 10, "max_episode_size": 2}))
+        assert closed(chat.hear(say("b"), say("c", at=11))) == [("a b", "max_size")]
+        assert closed(chat.wait(10)) == [("c", "idle")]
+
+    def test_overrides_apply_to_all_agents_of_the_conversation(self):
+        chat = Chat(limits(scope="agent"))
+        chat.hear(override("a", {"trigger": 2}, agent_id="x"))
+        found = chat.hear(say("b", agent_id="y"), say("c", agent_id="y"), say("d", agent_id="x"))
+        assert [(e.agent_id, e.message_count) for e in found] == [("y", 2), ("x", 2)]
+
+    def test_skipped_and_repeated_messages_set_no_overrides(self):
+        chat = Chat()
+        again = override("a", {"trigger": 1})
+        assert chat.hear(say("a"), again, override("s", {"trigger": 1}, skip_summarization=True), say("b")) == []
+
 
 class TestTheyAreValidated:
     @pytest.mark.parametrize(
