@@ -155,7 +155,10 @@ async def victim(port: int, key: str, seconds: float) -> Waits:
     waits: list[float] = []
     until_time = time.monotonic() + seconds
     headers = {"Authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=120) as client:
+    # from an address of its own, because new connections of the other one may be refused
+    own = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
+    address = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=120, transport=own) as client:
         while time.monotonic() < until_time:
             began = time.monotonic()
             answer = await client.get("/v1/conversations/ann-1/context")
