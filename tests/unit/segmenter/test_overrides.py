@@ -1,59 +1,24 @@
 """A conversation may have settings of its own, sent in a message's metadata."""
 
+from typing import Any
+
 import orjson
 import pytest
 from structlog.testing import capture_logs
 
 from afterword.streams.segmenter.processor import MAX_OVERRIDES_BYTES, OVERRIDABLE, Rulebook
 from afterword.streams.settings import Episodes
-from tests.unit.segmenter.chat import DEAD_LETTERS, Chat, closed, flush, limits, say, says
+from tests.rows import with_rows
+from tests.unit.segmenter.chat import DEAD_LETTERS, Chat, check_steps, flush, limits, say
 
 
 def override(message_id: str, given: object, **fields: object):
     return say(message_id, metadata={"afterword": given}, **fields)
 
 
-CONDITIONS = {"trigger": {"all": [{"turns": 2}, {"text_bytes": 4}]}}
-
-
-class TestTheyHold:
-    @pytest.mark.parametrize(
-        ("changed", "talk", "found"),
-        [
-            ({}, [*says("a", "b"), override("c", {"trigger": 3}), *says(*"def")], ["a b c", "d e f"]),
-            ({}, [override("a", CONDITIONS), say("b"), say("c", "xx")], ["a b c"]),
-            ({"trigger": 4}, [override("a", {"auto_summarize": False}), override("b", {"trigger": 2})], ["a b"]),
-            (
-                {"trigger": 2},
-                [override("a", {"auto_summarize": False}), *says("b", "c"), override("d", {})],
-                ["a b c d"],
-            ),
-        ],
-    )
-    def test_overrides_apply_until_others_replace_them(self, changed, talk, found):
-        assert closed(Chat(limits(**changed)).hear(*talk)) == [(ids, "trigger") for ids in found]
-
-    def test_overrides_apply_to_their_conversation_only(self):
-        chat = Chat()
-        assert closed(chat.hear(override("a", {"trigger": 1}))) == [("a", "trigger")]
-        assert chat.hear(say("a", conversation_id="other")) == []
-
-    def test_overrides_may_set_sizes_and_silence(self):
-        chat = Chat()
-        chat.hear(override("a", {"idle_seconds": 10, "max_episode_size": 2}))
-        assert closed(chat.hear(say("b"), say("c", at=11))) == [("a b", "max_size")]
-        assert closed(chat.wait(10)) == [("c", "idle")]
-
-    def test_overrides_apply_to_all_agents_of_the_conversation(self):
-        chat = Chat(limits(scope="agent"))
-        chat.hear(override("a", {"trigger": 2}, agent_id="x"))
-        found = chat.hear(say("b", agent_id="y"), say("c", agent_id="y"), say("d", agent_id="x"))
-        assert [(e.agent_id, e.message_count) for e in found] == [("y", 2), ("x", 2)]
-
-    def test_skipped_and_repeated_messages_set_no_overrides(self):
-        chat = Chat()
-        again = override("a", {"trigger": 1})
-        assert chat.hear(say("a"), again, override("s", {"trigger": 1}, skip_summarization=True), say("b")) == []
+@with_rows
+def test_overrides_close_the_episodes_of_their_example(rule: str, changed: dict[str, Any], steps: list[Any]) -> None:
+    check_steps(rule, changed, steps)
 
 
 class TestTheyAreValidated:
