@@ -8,15 +8,13 @@ from typing import NoReturn
 
 from afterword.streams.installed import ExtraMissing, extra_required, version_line
 
-LOADED_OBJECTS = 200_000
-"""What is loaded stays, so searching it for garbage only costs time: a twentieth of that of a short command."""
 INTERRUPTED = 130
 """Exit code of a process that Ctrl-C ended, following the shells' convention."""
 
 
 def main() -> None:
     """Run the command line, or say in one line which extra is missing."""
-    gc.set_threshold(LOADED_OBJECTS)
+    gc.set_threshold(200_000)  # what is loaded stays, and searching it for garbage takes a twentieth of the time
     try:
         with extra_required("worker", "the command line"):
             from afterword.cli import main as run

@@ -32,8 +32,9 @@ from afterword_text.statements import (
     sentences_or_labels,
     with_one_place,
 )
-from afterword_text.word_model import BUCKET_BITS, HEADS, MODEL, QUESTIONS, asked_in_known_words, features_of, words_of
+from afterword_text.word_model import BUCKET_BITS, MODEL, QUESTIONS, asked_in_known_words, features_of, words_of
 
+HEADS = "statements", "values", "questions", "frames"
 LINES = Path(__file__).with_name("statement_lines")
 VALUE_LINES, QUESTION_LINES, FRAME_LINES = (
     Path(__file__).with_name(f"{name}_lines.tsv") for name in ("value", "question", "frame")

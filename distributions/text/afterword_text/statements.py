@@ -337,7 +337,7 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
     stated = [each for clause in _supposed_apart(sentence, clauses) for each in _stated(clause, subject, is_first)]
     is_end = _ALSO_ENDS.search(said) or (
         all(each.status != "ended" for each in stated)
-        and any(probabilities_of(each)[len(KINDS)] >= ENDED for each in clauses)
+        and any(probabilities("statements", each)[len(KINDS)] >= ENDED for each in clauses)
     )
     if is_end and not PHRASES.others_end.match(said) and not _HYPOTHETICAL.search(said):
         yield Statement(said, "event", value_of(said), "ended")
@@ -474,13 +474,13 @@ def kind_of(clause: str, *, or_ended: bool = False) -> FactKind | None:
 
     With `or_ended`, it may also be what has just begun, which the model takes for the end of something else.
     """
-    probabilities = max(map(probabilities_of, _beginnings(clause)), key=_lasting)
-    lasting = _lasting(probabilities) + or_ended * float(probabilities[len(KINDS)])
-    return KINDS[int(probabilities[: len(KINDS)].argmax())] if lasting >= CERTAIN else None
+    odds = max((probabilities("statements", part) for part in _beginnings(clause)), key=_lasting)
+    lasting = _lasting(odds) + or_ended * float(odds[len(KINDS)])
+    return KINDS[int(odds[: len(KINDS)].argmax())] if lasting >= CERTAIN else None
 
 
 def _is_sure(clause: str) -> bool:
-    return _lasting(probabilities_of(clause)) >= VERY_CERTAIN
+    return _lasting(probabilities("statements", clause)) >= VERY_CERTAIN
 
 
 def _lasting(probabilities: NDArray[np.float64]) -> float:
@@ -491,11 +491,6 @@ def _beginnings(clause: str) -> list[str]:
     """Return the parts of a clause from its beginning, the shortest first: the fact often stands before the rest."""
     ends = [match.start() for match in PHRASES.part_ends.finditer(clause)]
     return [clause[:end] for end in (*ends[:MOST_PARTS], len(clause)) if clause[:end].count(" ") > 1] or [clause]
-
-
-def probabilities_of(clause: str) -> NDArray[np.float64]:
-    """Return the probability of each of `CLASSES`."""
-    return probabilities("statements", clause)
 
 
 def value_of(clause: str) -> str | None:

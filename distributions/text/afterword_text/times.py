@@ -10,7 +10,7 @@ import re
 from calendar import monthrange
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Literal, NamedTuple
 
 import regex
@@ -226,7 +226,8 @@ class _Vocabulary:
         self._before_last = tuple(around["before_last"])
         stop_word = _any_of(stop_words(language) - {around["of"][0]})  # "the 26th of 30"
         follows = rf"\s*(?![\w\s])|\s+(?:{around['verb'][0]}|(?i:{stop_word}))(?!\w)"  # a noun would be numbered
-        self.day = rf"(?=[0-2]?\d(?!\d)|3[01])(?:{around['day'][0]})\.?+(?!{_COUNTS})(?:{follows})"
+        day = rf"(?=[0-2]?\d(?!\d)|3[01])(?:{around['day'][0]})\.?+(?!{_COUNTS})(?:{follows})"
+        self.is_day = partial(regex.match, day)
         """Matches a number that may be a day without its month, and what follows it."""
         self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(MONTHS, 1) for name in info[key]}
         for number, key in enumerate(WEEKDAYS):
@@ -298,9 +299,6 @@ class _Vocabulary:
         )
         """Matches a list or a span of several days, and words that make a date mean other days."""
 
-    def may_be_day(self, token: re.Match[str]) -> bool:
-        return regex.compile(self.day).match(token.string, token.start()) is not None
-
     def symbol(self, word: str) -> str:
         """Return a word's symbol in a date: "M5" for May, "W0" for Monday, a number, "~" for "last", "^" for the one
         before, or the word."""
@@ -350,7 +348,7 @@ class _Reader:
         self._words = [token["number"] or _ELIDED.sub("", token[0].casefold().replace("’", "'")) for token in tokens]
         self._said = [
             _numeric(token, today, may_be_english)
-            or (f"T{word}" if token["number"] and known.may_be_day(token) else known.symbol(word))
+            or (f"T{word}" if token["number"] and known.is_day(token.string, pos=token.start()) else known.symbol(word))
             for word, token in zip(self._words, tokens, strict=True)
         ]
         for at, said in enumerate(self._said):

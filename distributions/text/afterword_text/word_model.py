@@ -24,7 +24,6 @@ BUCKET_BITS = 17
 MULTIPLIERS = 2654435769, 2246822519, 3266489917
 """Odd numbers that spread others over 32 bits."""
 KEPT_TEXTS, KEPT_WORDS = 512, 4096
-HEADS = "statements", "values", "questions", "frames"
 _WHOLE: dict[str, str] = VOCABULARY["first_person"]["whole"]
 Numbers = NDArray[np.uint32]
 
