@@ -293,14 +293,8 @@ def _told_anew(sentence: str) -> Iterator[str]:
     words, new = positive.split(), fits["new"].split()
     begin = max((at for at, word in enumerate(words) if word == new[0]), default=max(len(words) - len(new), 1))
     replaced = " ".join((*words[:begin], *new))
-    if _values_of(replaced) & _values_of(positive):
+    if value_of(replaced) or any(_ruled(replaced, is_first=False)):
         yield replaced
-
-
-def _values_of(clause: str) -> set[str]:
-    """Return the attributes whose values a clause gives."""
-    ruled = {each.attribute for each in _ruled(clause, is_first=False)}
-    return {each for each in (*ruled, value_of(clause)) if each}
 
 
 def _positive(clause: str) -> str:

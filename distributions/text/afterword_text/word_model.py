@@ -92,7 +92,8 @@ def is_place(text: str) -> bool:
     """Return whether a text begins with the name of a country, or of a town of at least 15,000 people."""
     words = text.split()
     names = [" ".join(words[:size]).strip(" ,.!").casefold() for size in (4, 3, 2, 1)]
-    return bool(_is_in(_model().places, _hashes(names))[1].any())
+    plain = (re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", name)) for name in names)
+    return bool(_is_in(_model().places, _hashes((*names, *plain)))[1].any())
 
 
 def _hashes(words: Iterable[str]) -> Numbers:
