@@ -4,6 +4,7 @@ And batches of writes, which the backends of all stores use.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter
 from afterword.schemas.base import escape
 from afterword.schemas.messages import Move
 from afterword.streams.errors import StoreRefuses, StoreUnavailable
+from afterword.streams.tasks import gather_or_cancel, in_parts
 
 RecordKind = Literal[
     "api_keys",
@@ -32,6 +34,8 @@ SESSION_RETENTION = timedelta(days=1)
 """Longer than anybody can have a valid cookie of a session."""
 HOUR, HOUR_CHARACTERS = "%Y-%m-%dT%H", 13
 """The form of an hour, with which the key of its counter begins."""
+MOST_CHANGES = 100
+"""At most this many changes of counters are stored together."""
 
 
 class Records(Protocol):
@@ -194,6 +198,8 @@ class Budgets:
         self._records = records
         self._hour = ""
         """The hour whose first counter this process has met last."""
+        self._changes = defaultdict[str, Batches[tuple[int, int | None]]](lambda: Batches(self._change, MOST_CHANGES))
+        """Changes of each counter: those that come while one is stored are stored together, and do not compete."""
 
     async def take(self, key: str, amount: int, limit: int) -> bool:
         """Add the amount unless the counter has reached the limit; in that case add nothing and return False.
@@ -202,28 +208,33 @@ class Budgets:
         limit.
         """
         await self._begin(key[:HOUR_CHARACTERS])
-        while True:
-            stored = await self._records.read("budgets", key)
-            tokens = int(stored or 0)
-            if tokens >= limit:
-                return False
-            if await self._records.replace("budgets", key, stored, str(tokens + amount)):
-                return True
+        return bool(await self._changes[key].result((amount, limit), key))
 
     async def correct(self, key: str, amount: int) -> None:
         """Add the amount, which may be negative, to a counter if it exists."""
-        while stored := await self._records.read("budgets", key):
-            if await self._records.replace("budgets", key, stored, str(int(stored) + amount)):
-                return
+        await self._changes[key].result((amount, None), key)
+
+    async def _change(self, key: str, changes: list[tuple[int, int | None]]) -> list[bool]:
+        """Make those changes that the limits allow or, where there is none, the counter exists for."""
+        while True:
+            stored = await self._records.read("budgets", key)
+            tokens, made = int(stored or 0), list[bool]()
+            for amount, limit in changes:
+                made.append(stored is not None if limit is None else tokens < limit)
+                tokens += amount if made[-1] else 0
+            if not any(made) or await self._records.replace("budgets", key, stored, str(tokens)):
+                return made
 
     async def _begin(self, hour: str) -> None:
         """Remove the counters of all hours before the last one, once in each hour."""
-        if hour > self._hour:
+        if hour != self._hour:
             self._hour = hour
+            self._changes.clear()
             last = f"{datetime.fromisoformat(hour) - timedelta(hours=1):{HOUR}}"
-            for key, tokens in (await self._records.read_all("budgets")).items():
-                if key[:HOUR_CHARACTERS] < last:
-                    await self._records.replace("budgets", key, tokens, None)
+            counters = await self._records.read_all("budgets")
+            for earlier in in_parts([key for key in counters if key[:HOUR_CHARACTERS] < last], MOST_CHANGES):
+                removed = (self._records.replace("budgets", key, counters[key], None) for key in earlier)
+                await gather_or_cancel(*removed)
 
 
 def budget_key(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = False) -> str:

@@ -1,7 +1,9 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from afterword.streams.stores.bookkeeping import Budgets, Records, budget_key
+import pytest
+
+from afterword.streams.stores.bookkeeping import Budgets, RecordKind, Records, budget_key
 
 NOW = datetime(2026, 3, 1, 12, 59, tzinfo=UTC)
 KEY = budget_key(NOW)
@@ -36,6 +38,20 @@ async def test_concurrent_takers_exceed_the_limit_by_one_amount(budgets: Budgets
     taken = await asyncio.gather(*(budgets.take(KEY, 30, 100) for _ in range(20)))
     assert sum(taken) == 4
     assert await has_exactly(budgets, KEY, 120)
+
+
+async def test_takers_of_one_process_do_not_compete(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets, replace, tried = Budgets(records), records.replace, list[str]()
+
+    async def counted(kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
+        tried.append(key)
+        return await replace(kind, key, before, after)
+
+    monkeypatch.setattr(records, "replace", counted)
+    await asyncio.gather(*(budgets.take(KEY, 1, 1000) for _ in range(50)))
+    await asyncio.gather(*(budgets.correct(KEY, 1) for _ in range(50)))
+    assert await records.read_all("budgets") == {KEY: "100"}
+    assert len(tried) <= 4
 
 
 async def test_counters_before_the_last_hour_are_removed(records: Records) -> None:
