@@ -1,6 +1,5 @@
 """The command line, as `python -m afterword` and as the script `afterword`."""
 
-import gc
 import os
 import sys
 from importlib.util import find_spec
@@ -14,7 +13,6 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line, or say in one line which extra is missing."""
-    gc.set_threshold(200_000)  # what is loaded stays, and searching it for garbage takes a twentieth of the time
     try:
         with extra_required("worker", "the command line"):
             from afterword.cli import main as run

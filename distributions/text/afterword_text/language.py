@@ -267,7 +267,8 @@ _TALK = {
     for language, of_talk in VOCABULARY["talk"].items()
 }
 """Words that ask what was said, by language and meaning."""
-_SPOKEN = re.compile(r"\w+")
+_SPOKEN = re.compile(r"""["][^"]*["]|[“„«][^“„«”»]*[“”»]|\w+|[^\w\s]""")
+"""A quotation, a word, or a mark."""
 _LATIN = regex.compile(r"LATIN SMALL (?:LETTER|LIGATURE) (?:DOTLESS )?(?P<letters>[A-Z]{1,2})(?: WITH .*)?")
 _SINGLE_MARKS = (range(1, 2), range(7, 8), range(10, 36), range(202, 241))
 """Combining classes of marks that people leave out: overlaid marks, nuktas, Hebrew and Arabic points, and marks above
@@ -322,13 +323,23 @@ def query_words(text: str) -> list[Word]:
 def subject_of(question: str) -> str:
     """Return a question without the words that only ask what was said: "what did I tell you about my sister?".
 
-    With them go words for the form of the answer, such as "list". If nothing else is left, the question stays whole.
+    With them go words for the form of the answer, such as "list", but not of what is quoted or the user's own, as "my
+    pizza order". If nothing else is left, the question stays whole.
     """
     languages = [language for language in plausible(question)[:LIKELY_LANGUAGES] if language in _TALK]
-    told, form = (frozenset().union(*(_TALK[code][meaning] for code in languages)) for meaning in ("told", "form"))
+    kinds = "told", "form", "own"
+    told, form, own = (frozenset().union(*(_TALK[code][kind] for code in languages)) for kind in kinds)
     if told.isdisjoint(words(question)):
         return question
-    rest = _SPOKEN.sub(lambda word: "" if word[0].casefold() in told | form else word[0], question)
+    is_own = False
+
+    def shown(part: re.Match[str]) -> str:
+        nonlocal is_own
+        word = part[0].casefold()
+        is_own = word in own or (is_own and word.isalpha() and all(word not in stop_words(code) for code in languages))
+        return "" if word in told or (word in form and not is_own) else part[0]
+
+    rest = _SPOKEN.sub(shown, question)
     return rest if any(not word.is_common for word in query_words(rest)) else question
 
 
