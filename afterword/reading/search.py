@@ -480,11 +480,12 @@ def _later_forms(hits: Sequence[Hit], words: Sequence[Word], query: Query) -> li
 
 
 def _latest_first(hits: Sequence[Hit], later: Sequence[tuple[Hit, bool]], texts: Texts, user_id: str) -> Sequence[Hit]:
-    """Put the first of `later` in which it is the user who says so before the other hits."""
+    """Put the first of `later` in which it is the user who says so, and does not only ask, before the other hits."""
     for first, must_change in later:
         text = texts[first.hit.episode_id].get(first.best)
         is_own = text and (text.role, text.user_id) == ("user", user_id)
-        if text and is_own and (changes(text.content) or not must_change):
+        asks = text and text.content.rstrip().endswith(QUESTION_MARKS)
+        if text and is_own and (changes(text.content) or not (must_change or asks)):
             scores = [hit.hit.score for hit in hits]  # the scores stay in descending order
             return [
                 hit._replace(hit=hit.hit.model_copy(update={"score": score}))

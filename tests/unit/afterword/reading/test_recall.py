@@ -186,6 +186,7 @@ async def test_number_of_hits_is_as_requested(world: Remembered) -> None:
     [
         (("Our book club meets at the Lion now.", "I see."), "later"),
         (("And now?", "Your book club meets at the Mitre, how nice and warm."), "earlier"),
+        (("Does the book club still meet at the Mitre? ", "I suppose so."), "earlier"),
     ],
 )
 async def test_what_the_user_said_again_comes_first(
