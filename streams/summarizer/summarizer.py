@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import structlog
 from opentelemetry.trace import Tracer
@@ -24,7 +24,6 @@ from afterword.streams.errors import (
     StoreUnavailable,
     SummaryRefused,
 )
-from afterword.streams.redactor import Redactor, replaced
 from afterword.streams.settings import Budget, QualitySettings, Settings
 from afterword.streams.stores.bookkeeping import Budgets, Records, budget_key
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, SpareTokens, combining, plan_of
@@ -46,6 +45,9 @@ from afterword_text.sentences import first_sentences
 from afterword_text.texts import FIELDS
 from afterword_text.tokens import count_tokens, message_tokens
 
+if TYPE_CHECKING:
+    from afterword.streams.redactor import Redactor
+
 Placeholder = tuple[str, int]
 """Name and number of a placeholder."""
 M = TypeVar("M", bound=EpisodeMessage)
@@ -58,7 +60,7 @@ class Masking:
     The same request gets the same placeholders, and a conversation keeps those in its previous summary.
     """
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: "Redactor") -> None:
         self._redactor = redactor
         self._keys: dict[tuple[str, str], Placeholder] = {}
         """Placeholders by name and value."""
@@ -115,6 +117,8 @@ class Masking:
         return message.model_copy(update=shown)
 
     def _without_entities(self, text: str) -> str:
+        from afterword.streams.redactor import replaced  # with its libraries it is needed only here
+
         spans = self._redactor.spans(text)
         return replaced(text, spans, lambda span: self._placeholder(span.name, text[span.start : span.end]))
 
@@ -277,7 +281,7 @@ class Summarizer:
         room: SpareTokens | None = None,
         budget: TokenBudget | None = None,
         check: SummaryCheck | None = None,
-        redactor: Redactor | None = None,
+        redactor: "Redactor | None" = None,
         waits: tuple[type[ProviderError], ...] = (),
         seconds: float = inf,
         is_metered: Callable[[], bool] = lambda: True,
@@ -364,8 +368,6 @@ class Summarizer:
         """Ask; with a `redactor`, the provider sees placeholders, and the summary has the originals."""
         if self._redactor is None:
             return await self._ask_as_planned(request)
-        from afterword.streams.summarizer.summarizer import Masking  # its libraries are needed only here
-
         masking = Masking(self._redactor)
         masked = await request.read(lambda: masking.request(request))
         return masking.summary(await self._ask_as_planned(masked), request)
