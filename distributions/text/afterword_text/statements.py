@@ -165,8 +165,11 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
         if message.role != "user":
             continue
         user = message.user_id
-        said = said_before[user] = partial(_said, texts[message.id], said_before.get(user, tuple))
-        for statement in said() if place >= len(before) else ():
+        text, earlier = texts[message.id], said_before.get(user, tuple)
+        rest = _without_request(text)
+        if rest or not text:  # "forget that", said again, means the same once more
+            said_before[user] = partial(statements, rest)
+        for statement in _said(text, rest, earlier) if place >= len(before) else ():
             fact = PersonalFact(
                 statement=statement.text,
                 kind=statement.kind,
@@ -181,8 +184,8 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
     return tuple(facts.values())[-MOST_FACTS:]
 
 
-def _said(text: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Statement]:
-    """Return what a text says. Only if it says "forget that", this asks what its author said `before`."""
+def _said(text: str, rest: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Statement]:
+    """Return what a text says. Only if it says "forget that" beside the `rest`, this asks what was said before."""
     request = _request_to_forget(text)
     if request is None:
         return statements(text)
@@ -192,7 +195,12 @@ def _said(text: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Stat
         ended = [Statement(words, "event", name, "ended") for name in found or [None]]
     else:  # the text repeats the statement, because that is how the profile knows it
         ended = [one._replace(text=f"{words} ({one.text})", status="ended") for one in before()]
-    return [*ended, *statements(f"{text[: request.start()]}{text[request.end() :].lstrip(' .,!?')}")]
+    return [*ended, *statements(rest)]
+
+
+def _without_request(text: str) -> str:
+    request = _request_to_forget(text)
+    return text if request is None else f"{text[: request.start()]}{text[request.end() :].lstrip(' .,!?')}"
 
 
 def _request_to_forget(text: str) -> re.Match[str] | None:

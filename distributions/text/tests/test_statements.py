@@ -104,3 +104,8 @@ def test_forget_that_ends_the_previous_messages_statements() -> None:
     ]
     found = first_person([an_episode_message("m9", content="Forget that.", user_id="ann")], said("I have two dogs."))
     assert [fact.status for fact in found] == ["ended"]
+
+
+def test_request_to_forget_means_the_same_however_often_it_is_made() -> None:
+    found = first_person(said("I have two dogs.", *["Forget that."] * 1500))
+    assert [fact.statement for fact in found] == ["I have two dogs.", "Forget that (I have two dogs.)"]
