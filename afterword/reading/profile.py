@@ -254,7 +254,7 @@ def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:
 def _ended_by(end: FactOfUser) -> str:
     """Return what a statement ends, without the words that ask to forget it."""
     request, _, that = end.statement.partition(" (")
-    if that and PHRASES.forget_that.match(request):
+    if that and (PHRASES.forget_that.match(request) or PHRASES.corrected.match(request)):
         return that
     subject = PHRASES.forget_subject.match(end.statement)
     return subject["subject"] if subject else end.statement
@@ -275,6 +275,9 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
         return is_replaced(fact, end)
     if PHRASES.forget_subject.match(end.statement):
         return _is_forgotten(fact, end)
+    request, _, that = end.statement.partition(" (")
+    if that and PHRASES.corrected.match(request):
+        return that == f"{fact.statement})" and fact.about == end.about
     about, ended = subject_of(fact.statement), subject_of(_ended_by(end))
     meant = {word for word in ended.words if ended.heads.get(word) in (None, *about.words)}
     if (fact.about or "").casefold() != (end.about or "").casefold():

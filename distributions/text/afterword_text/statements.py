@@ -6,6 +6,7 @@ model, which `tools/statements.py` makes of labelled sentences, tells which clau
 """
 
 import re
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property, lru_cache, partial
@@ -30,6 +31,7 @@ MOST_FACTS = 40
 STATEMENT_CHARACTERS = 240
 """A longer clause is no plain statement."""
 SENTENCE_CHARACTERS = 1000
+CORRECTION_CHARACTERS = 120
 GREETINGS = 2
 """People introduce themselves in one of this many sentences at the beginning of a message."""
 CERTAIN = 0.6
@@ -50,6 +52,8 @@ FRAMED, FRAMED_BEFORE = 0.3, 0.9
 LIKELY = 0.7
 """Least probability of an attribute."""
 MOST_PARTS = 3
+MOST_HEARD = 8
+"""A correction is compared with this many messages before it."""
 SIMILAR = 0.6
 """A name is corrected by one that is spelled much alike."""
 
@@ -61,6 +65,10 @@ class Statement(NamedTuple):
     kind: FactKind
     attribute: str | None = None
     status: FactStatus = "stated"
+
+
+Heard = tuple[str, Callable[[], Sequence[Statement]]]
+"""A text of a user, and what finds the statements in it."""
 
 
 class Rule(NamedTuple):
@@ -140,6 +148,7 @@ _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s
 """Where people end a sentence who write in small letters."""
 _SENTENCE_OR_LABEL = re.compile(r"(?:(?! [-–—]+ )(?:[^\n.!?…:;]|[.:](?=\w)))+(?:[\n.!?…:;]| [-–—]+ )*")
 _LETTER = re.compile(r"\w")
+_DOUBLED = re.compile(r"\b(\w+) (?=\1\b)", re.IGNORECASE)
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _FORGOTTEN = [
     (name, re.compile(words, re.IGNORECASE)) for name, words in VOCABULARY["first_person"]["forgotten_attributes"]
@@ -161,6 +170,7 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
     facts: dict[tuple[str, str, str | None, str], PersonalFact] = {}
     texts = own_texts((*before, *messages))
     said_before: dict[str, Callable[[], Sequence[Statement]]] = {}
+    heard: defaultdict[str, deque[Heard]] = defaultdict(partial(deque, maxlen=MOST_HEARD))
     for place, message in enumerate((*before, *messages)):
         if message.role != "user":
             continue
@@ -169,7 +179,11 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
         rest = _without_request(text)
         if rest or not text:  # "forget that", said again, means the same once more
             said_before[user] = partial(statements, rest)
-        for statement in _said(text, rest, earlier) if place >= len(before) else ():
+        say = partial(_said, text, rest, earlier)
+        if corrected := _corrected(text, heard[user]):
+            say = said_before[user] = partial(list, corrected)
+        heard[user].appendleft((text, say))
+        for statement in say() if place >= len(before) else ():
             fact = PersonalFact(
                 statement=statement.text,
                 kind=statement.kind,
@@ -182,6 +196,31 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
             )
             facts.setdefault((user, statement.text.casefold(), statement.attribute, statement.status), fact)
     return tuple(facts.values())[-MOST_FACTS:]
+
+
+def _corrected(text: str, heard: Iterable[Heard]) -> list[Statement]:
+    """Return what a text says that corrects a value of an earlier statement: "no, I meant Bern, not Berlin".
+
+    The value is looked for in the last text that names it, which may be about something else. A bare "tea, not coffee"
+    means nothing before the last message, and no preference. Return nothing if the text corrects no statement.
+    """
+    sentences = sentences_of(text)
+    for at, sentence in enumerate(sentences):
+        if len(sentence) > CORRECTION_CHARACTERS or not (fits := PHRASES.corrected.match(sentence)):
+            continue
+        named = {name.rstrip("2"): value for name, value in fits.groupdict().items() if value is not None}
+        old = re.compile(rf"(?<!\w){re.escape(named['old'])}(?!\w)", re.IGNORECASE)
+        begin, rest = " ".join(sentences[:at]), " ".join(sentences[at + 1 :])
+        texts = [(begin, partial(statements, begin)), *heard][: None if named["lead"] else 2]
+        said = next((say() for known, say in texts if old.search(known)), ())
+        wrong = [one for one in said if one.status != "ended" and old.search(one.text)]
+        if not wrong or (not named["lead"] and wrong[0].kind == "preference"):
+            return []
+        # the text repeats the statement, because that is how the profile knows it
+        ended = [Statement(f"{sentence} ({one})", "event", None, "ended") for one in {each.text: 0 for each in wrong}]
+        right = [one._replace(text=_DOUBLED.sub("", old.sub(lambda _: named["new"], one.text))) for one in wrong]
+        return [*statements(begin), *ended, *right, *statements(rest)]
+    return []
 
 
 def _said(text: str, rest: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Statement]:
@@ -342,8 +381,9 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
         and any(probabilities("statements", each)[len(KINDS)] >= ENDED for each in clauses)
     )
     if is_end and not PHRASES.others_end.match(said) and not _HYPOTHETICAL.search(said):
-        yield Statement(said, "event", value_of(said), "ended")
-    yield from stated
+        stated.insert(0, Statement(said, "event", value_of(said), "ended"))
+    is_contrast = PHRASES.contrast.search(said) and not _ONESELF.search(said)
+    yield from (each for each in stated if each.status != "ended" or not is_contrast)
 
 
 def _supposed_apart(sentence: str, clauses: Sequence[str]) -> Iterator[str]:
