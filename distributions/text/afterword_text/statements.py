@@ -45,6 +45,8 @@ CLASSES = *KINDS, "ended", "-"
 """What the model tells apart. The last two are what ends an earlier statement, and everything else."""
 VALUES = "home_city", "job", "age", "marital_status", "-"
 """Attributes with one value at a time that the model finds, and everything else."""
+PRESENT = "home_city", "job", "employer", "age", "marital_status", "number_of_children"
+"""Attributes that what is only planned gives no value for."""
 FRAMES = "text", "game", "-"
 """What a sentence or a label begins: somebody else's text, or one without an author; a part that somebody plays."""
 FRAMED, FRAMED_BEFORE = 0.3, 0.9
@@ -218,7 +220,7 @@ def _corrected(text: str, heard: Iterable[Heard]) -> list[Statement]:
             return []
         # the text repeats the statement, because that is how the profile knows it
         ended = [Statement(f"{sentence} ({one})", "event", None, "ended") for one in {each.text: 0 for each in wrong}]
-        right = [one._replace(text=_DOUBLED.sub("", old.sub(lambda _: named["new"], one.text))) for one in wrong]
+        right = [one._replace(text=_DOUBLED.sub("", old.sub(named["new"], one.text))) for one in wrong]
         return [*statements(begin), *ended, *right, *statements(rest)]
     return []
 
@@ -375,15 +377,23 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
     clauses = [each for each in clauses if ELLIPSIS not in each]  # it stands for the words of others
     said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
     subject = next((each for word, each in _ELLIPTICAL if word.search(sentence)), "")
-    stated = [each for clause in _supposed_apart(sentence, clauses) for each in _stated(clause, subject, is_first)]
+    said_now = [each for clause in _supposed_apart(sentence, clauses) for each in _stated(clause, subject, is_first)]
+    stated = [_as_planned(each) for each in said_now]
     is_end = _ALSO_ENDS.search(said) or (
         all(each.status != "ended" for each in stated)
         and any(probabilities("statements", each)[len(KINDS)] >= ENDED for each in clauses)
     )
-    if is_end and not PHRASES.others_end.match(said) and not _HYPOTHETICAL.search(said):
+    is_now = not (PHRASES.others_end.match(said) or _HYPOTHETICAL.search(said) or PHRASES.ahead.search(said))
+    if is_end and is_now:
         stated.insert(0, Statement(said, "event", value_of(said), "ended"))
     is_contrast = PHRASES.contrast.search(said) and not _ONESELF.search(said)
     yield from (each for each in stated if each.status != "ended" or not is_contrast)
+
+
+def _as_planned(statement: Statement) -> Statement:
+    """Return a statement as a plan if it gives a value that is still to come."""
+    is_planned = statement.attribute in PRESENT and statement.status != "ended" and PHRASES.ahead.search(statement.text)
+    return statement._replace(kind="plan", attribute=None) if is_planned else statement
 
 
 def _supposed_apart(sentence: str, clauses: Sequence[str]) -> Iterator[str]:
