@@ -254,15 +254,25 @@ def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:
 def _ended_by(end: FactOfUser) -> str:
     """Return what a statement ends, without the words that ask to forget it."""
     request, _, that = end.statement.partition(" (")
-    if that and (PHRASES.forget_that.match(request) or PHRASES.corrected.match(request)):
+    if that and PHRASES.forget_that.match(request):
         return that
+    if wrong := _corrected_by(end):
+        return wrong
     subject = PHRASES.forget_subject.match(end.statement)
     return subject["subject"] if subject else end.statement
+
+
+def _corrected_by(end: FactOfUser) -> str:
+    """Return the statement that a correction repeats, because its value is wrong; "" if this corrects none."""
+    correction, _, wrong = end.statement.partition(" (")
+    return wrong.removesuffix(")") if PHRASES.corrected.match(correction) else ""
 
 
 def _is_forgotten(fact: FactOfUser, end: FactOfUser) -> bool:
     if (fact.about or "").casefold() != (end.about or "").casefold():
         return False
+    if wrong := _corrected_by(end):
+        return fact.statement == wrong
     if end.attribute:
         return fact.attribute == end.attribute
     about, ended = subject_of(fact.statement), subject_of(_ended_by(end))
@@ -273,11 +283,8 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     """Return whether a later statement that something is no longer so means this fact."""
     if end.status != "ended":
         return is_replaced(fact, end)
-    if PHRASES.forget_subject.match(end.statement):
+    if _corrected_by(end) or PHRASES.forget_subject.match(end.statement):
         return _is_forgotten(fact, end)
-    request, _, that = end.statement.partition(" (")
-    if that and PHRASES.corrected.match(request):
-        return that == f"{fact.statement})" and fact.about == end.about
     about, ended = subject_of(fact.statement), subject_of(_ended_by(end))
     meant = {word for word in ended.words if ended.heads.get(word) in (None, *about.words)}
     if (fact.about or "").casefold() != (end.about or "").casefold():
