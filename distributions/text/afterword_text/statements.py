@@ -497,9 +497,14 @@ def _has_right_values(fits: re.Match[str]) -> bool:
     name, place = named.get("called"), named.get("place")
     if name and not _is_name(name):
         return False
-    if not place or any(word.casefold() in _NOT_PLACES for word in re.findall(r"[\w'’-]+", place)):
+    if not place or _is_no_place(place):
         return not place
     return named.get("weak") is None or is_place(place)
+
+
+def _is_no_place(name: str) -> bool:
+    """Return whether a name is that of a product, a firm, or anything else that is no place."""
+    return any(word.casefold() in _NOT_PLACES or PHRASES.product.match(word) for word in re.findall(r"[\w'’-]+", name))
 
 
 def _attribute(rule: Rule, fits: re.Match[str]) -> str | None:
@@ -551,7 +556,9 @@ def value_of(clause: str) -> str | None:
         return None
     found = (probabilities("values", with_one_place(part)) for part in _beginnings(clause))
     best = max(found, key=lambda one: float(one[:-1].max()))
-    return VALUES[int(best[:-1].argmax())] if best[:-1].max() >= LIKELY else None
+    value = VALUES[int(best[:-1].argmax())] if best[:-1].max() >= LIKELY else None
+    moved = PHRASES.moved_to.search(clause) if value == "home_city" else None
+    return None if moved and _is_no_place(moved["place"]) else value
 
 
 def with_one_place(clause: str) -> str:
