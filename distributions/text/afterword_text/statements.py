@@ -181,9 +181,9 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
         rest = _without_request(text)
         if rest or not text:  # "forget that", said again, means the same once more
             said_before[user] = partial(statements, rest)
-        say = partial(_said, text, rest, earlier)
+        say: Callable[[], Sequence[Statement]] = partial(_said, text, rest, earlier)
         if corrected := _corrected(text, heard[user]):
-            say = said_before[user] = partial(list, corrected)
+            say = said_before[user] = corrected.copy
         heard[user].appendleft((text, say))
         for statement in say() if place >= len(before) else ():
             fact = PersonalFact(
@@ -213,8 +213,8 @@ def _corrected(text: str, heard: Iterable[Heard]) -> list[Statement]:
         named = {name.rstrip("2"): value for name, value in fits.groupdict().items() if value is not None}
         old = re.compile(rf"(?<!\w){re.escape(named['old'])}(?!\w)", re.IGNORECASE)
         begin, rest = " ".join(sentences[:at]), " ".join(sentences[at + 1 :])
-        texts = [(begin, partial(statements, begin)), *heard][: None if named["lead"] else 2]
-        said = next((say() for known, say in texts if old.search(known)), ())
+        texts: list[Heard] = [(begin, partial(statements, begin)), *heard]
+        said = next((say() for known, say in texts[: None if named["lead"] else 2] if old.search(known)), ())
         wrong = [one for one in said if one.status != "ended" and old.search(one.text)]
         if not wrong or (not named["lead"] and wrong[0].kind == "preference"):
             return []
