@@ -213,7 +213,7 @@ class EpisodeSearch:
     async def _by_time(self, query: Query, asked: AskedTime | None, alone: TimeAlone, pending: Open) -> list[Recalled]:
         """Return the episodes of the asked time, or the newest or oldest of all."""
         wanted = query.model_copy(update={"order": alone.order})
-        wanted = wanted.within(asked.begin, asked.named_end) if asked else wanted
+        wanted = wanted.within(asked.begin, asked.named_end) if asked and not asked.is_ahead else wanted
         candidates = [*await self.search(wanted, None), *_allowed(wanted, pending)]
         candidates.sort(key=attrgetter("ended_at"), reverse=alone.order == "newest")
         ranked = [Ranked.unranked(candidate) for candidate in candidates[: query.k]]

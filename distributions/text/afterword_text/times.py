@@ -68,12 +68,14 @@ class AskedTime(NamedTuple):
     days: Period
     """The days that the question names, without TOLD_LATER."""
     rest: str
-    """The question without the words for the time. It is the whole question if nothing else is left, or if the time is
-    longer than a month, because a year may be a subject too."""
+    """The question without the words for the time. It is the whole question if nothing else is left, if the time is to
+    come, or if it is longer than a month, because a year may be a subject too."""
     besides: tuple[str, ...]
     """The words of the question without those for the time."""
     is_ago: bool
     """Whether the days are counted back from today, such as "yesterday", instead of being named."""
+    is_ahead: bool
+    """Whether the days are to come, so that what was said of them was said on other days."""
     month: frozenset[str]
     """The names of the month of these days, as searches compare them. Empty if there are several months."""
     number: str
@@ -110,6 +112,8 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         days = reader.days()
         if days is None:
             return None
+        if reader.is_ahead and days.last < today:
+            days = Period(*(day.replace(year=day.year + 1) for day in days))
         begin, end = (datetime.combine(day, time(), zone) for day in (days.first, days.last + timedelta(days=1)))
         begin, end = begin.astimezone(UTC), end.astimezone(UTC)
         later = end + TOLD_LATER
@@ -117,7 +121,8 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         return None
     rest = question
     left = words(without := reader.without_dates(question))
-    if days.days <= LONGEST_LEFT_OUT and any(stems(left, language) for language in languages):
+    is_ahead = days.first > today
+    if not is_ahead and days.days <= LONGEST_LEFT_OUT and any(stems(left, language) for language in languages):
         rest = without
     is_of_a_month = (days.first.year, days.first.month) == (days.last.year, days.last.month)
     month = f"M{days.first.month}" if is_of_a_month else None
@@ -132,7 +137,8 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     is_ago = days.last < today and reader.is_relative
     number = " ".join(reader.numbers)
     is_doubtful = bool(number) and not reader.is_past
-    return AskedTime(begin, later, end, days, rest, tuple(left), is_ago, frozenset(names), number, is_doubtful)
+    besides, month_names = tuple(left), frozenset(names)
+    return AskedTime(begin, later, end, days, rest, besides, is_ago, is_ahead, month_names, number, is_doubtful)
 
 
 class TimeAlone(NamedTuple):
@@ -159,6 +165,7 @@ def time_alone(question: str, asked: AskedTime | None) -> TimeAlone | None:
             of_talk = found & (said | newest | oldest)
             is_oldest = newest.isdisjoint(found) and not oldest.isdisjoint(found)
             is_certain = bool(of_talk) or (asked is not None and asked.is_ago)
+            is_certain &= asked is None or not asked.is_ahead
             return TimeAlone("oldest" if is_oldest else "newest", is_certain)
     return None
 
@@ -262,6 +269,7 @@ class _Vocabulary:
         before = _any_of(["~", *within, *around["opens"]])
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
         self.before_short = frozenset(around["before_short"])
+        self.ahead = re.compile(around.get("ahead", ["(?!)"])[0])
         self.past = re.compile(around["past"][0])
         """Matches a word that tells that a question is about the past."""
         of, short = around["before_day"][0], _any_of(self.before_short)
@@ -367,6 +375,13 @@ class _Reader:
     @property
     def is_past(self) -> bool:
         return any(map(self._known.past.fullmatch, self._words))
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the question is about what is to come, and its days are named without a weekday or a year."""
+        are_named = self.is_relative or any(map(_YEAR.fullmatch, self._words))
+        are_named |= any(each.kind == "weekday" for each in self.dates)
+        return not (are_named or self.is_past) and any(map(self._known.ahead.fullmatch, self._words))
 
     def _is_short_weekday(self, at: int) -> bool:
         """Return whether a short name of a weekday is one: "die", "so" and "man" are other words, too."""

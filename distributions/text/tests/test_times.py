@@ -141,3 +141,10 @@ def test_question_of_many_dates_takes_no_longer(words_of_dates: str) -> None:
 @with_rows
 def test_weekday_before_last_is_a_week_earlier(question: str, expected: str) -> None:
     assert days(question) == period(expected)
+
+
+def test_month_of_question_about_the_future_is_next() -> None:
+    asked = asked_time("Where am I going in May?", datetime(2026, 11, 29, tzinfo=UTC))
+    assert asked
+    assert asked.is_ahead
+    assert asked.days.first == date(2027, 5, 1)

@@ -537,3 +537,11 @@ async def test_korean_noun_is_found_with_another_particle(world: Remembered, one
         await world.summarise(await world.say(content, conversation_id=f"k{number}"))
     hits = await world.memory.recall(query, **OWNER)
     assert {hit.conversation_id for hit in hits} == {"k0", "k1"}
+
+
+@with_rows
+async def test_question_about_the_future_finds_what_was_said(world: Remembered, said: str, question: str) -> None:
+    await world.summarise(await world.say("Hello there.", said, conversation_id="plans"))
+    await world.summarise(await world.say(*TALK, conversation_id="c2"))
+    hits = await world.memory.recall(question, **OWNER)
+    assert "plans" in [hit.conversation_id for hit in hits]
