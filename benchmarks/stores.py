@@ -9,20 +9,22 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import httpx
 from qdrant_client import AsyncQdrantClient
 from qdrant_client.http import models
 
 from afterword.reading.memory import Memory
 from afterword.schemas import EpisodeClosed
+from afterword.streams.settings import Qdrant
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import Dense, EpisodeIndex, SearchText, searchable
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, connect_qdrant
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder, QueryEmbedding, embed_messages
@@ -110,11 +112,8 @@ async def run(form: Form, directory: Path) -> None:
     model = documents.embedder.model
     async with QdrantServer(routes=routes_in(directory, has_log=True)) as server:
         address = os.environ.get("AFTERWORD_TEST_QDRANT")
-        # kept connections, as to a server elsewhere: the client closes those to its own machine after each request
-        url, limits = f"http://{address}" if address else server.url, httpx.Limits()
-        client = AsyncQdrantClient(url=url, check_compatibility=False, limits=limits)
-        connections = EngineClient(server), client
-        engine, http = (QdrantIndex(HttpConnection(one), f"bench{uuid4().hex}", model) for one in connections)
+        connections = HttpConnection(EngineClient(server)), connect_qdrant(Qdrant(url=address or server.url))
+        engine, http = (QdrantIndex(connection, f"bench{uuid4().hex}", model) for connection in connections)
         sqlite = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), model)
         requested = "Qdrant's server" if address else "– with a request"
         indexes: dict[str, EpisodeIndex] = {"SQLite": sqlite, "Qdrant's engine": engine, requested: http}
@@ -125,10 +124,10 @@ async def run(form: Form, directory: Path) -> None:
         for qdrant in (engine, http)[: 1 if address else 2]:
             shard_of(server.client, qdrant.collection).optimize()
         if address:
-            await _until_green(client, http.collection)
+            await connections[1].run(partial(_until_green, collection=http.collection))
         await _recall({name: documents.memory(index) for name, index in indexes.items()}, asked, times)
         if address:
-            await client.delete_collection(http.collection)
+            await connections[1].run(methodcaller("delete_collection", http.collection))
         for index in indexes.values():
             await index.close()
     size = sum(len(one.texts) for one in documents.given)

@@ -164,6 +164,8 @@ def connect_qdrant(settings: Qdrant) -> HttpConnection:
         timeout=TIMEOUT_SECONDS,
         check_compatibility=False,  # the check would block on the server at once; `require_supported` checks later
         verify=verifying_context(),
+        limits=httpx.Limits(),  # to its own machine, the client connects anew for each request by default
+        headers={"Accept-Encoding": "identity"},  # packed words and vectors get hardly smaller, and it takes a while
     )
     name = f"{STORE} at {without_credentials(settings.url or DEFAULT_URL)}"
     return HttpConnection(client, name, settings.answer_seconds)
