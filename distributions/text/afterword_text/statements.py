@@ -281,8 +281,9 @@ def _frames_begun(text: str) -> Iterator[tuple[str, str]]:
         odds = probabilities("frames", piece[0])[:-1]
         goes_on = ELLIPSIS in piece[0] or piece.end() < said_to
         least = FRAMED if goes_on or piece.start() == 0 else FRAMED_BEFORE
-        # in few words, a request to forget looks like one for a text
-        if odds.max() >= least and not _request_to_forget(piece[0].strip()):
+        # in few words, a request to forget and a correction look like a request for a text
+        said = piece[0].strip()
+        if odds.max() >= least and not (_request_to_forget(said) or PHRASES.corrected.match(said)):
             yield FRAMES[int(odds.argmax())], text[: piece.start()] if goes_on else ""
 
 
