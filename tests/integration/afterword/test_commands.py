@@ -113,7 +113,8 @@ async def test_produce_stops_at_an_invalid_line_of_standard_input(settings):
     lines = b"\n".join([*samples.sample_lines()[:2], b"not json", *samples.sample_lines()[2:]])
     code, _, err = await afterword(settings, "produce", "-", given=lines.decode())
     assert code == 1
-    assert err == "afterword: line 3: invalid_json: not JSON at column 1\n"
+    sent = "2 messages, edits, deletions and flushes before it were sent"
+    assert err == f"afterword: line 3: invalid_json: not JSON at column 1; {sent}\n"
 
 
 async def test_watch_prints_each_event_once(settings):
