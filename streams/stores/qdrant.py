@@ -26,11 +26,10 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from afterword.schemas.base import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
-from afterword.streams.stores.bookkeeping import Batches
 from afterword.streams.stores.episodes import StoredEpisode, parts
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
-from afterword.streams.tasks import in_parts
+from afterword.streams.tasks import Batches, in_parts
 from afterword.streams.tls import verifying_context
 from afterword_text.language import STEMMER, hashed, query_words
 

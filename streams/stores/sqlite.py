@@ -24,7 +24,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH, milliseconds, moment_at, scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
-from afterword.streams.stores.bookkeeping import Batches, RecordKind, Records
+from afterword.streams.stores.bookkeeping import RecordKind, Records
 from afterword.streams.stores.episodes import (
     EPISODES,
     Conditions,
@@ -55,6 +55,7 @@ from afterword.streams.stores.messages import (
     Whose,
     agent_scope,
 )
+from afterword.streams.tasks import Batches
 from afterword_text.tokens import message_tokens
 
 STORE = "sqlite"

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from afterword.streams.stores.bookkeeping import Batches
+from afterword.streams.tasks import Batches
 
 
 async def test_call_that_cancels_itself_leaves_no_job_waiting() -> None:
