@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import datetime
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -256,22 +256,23 @@ def _ended_by(end: FactOfUser) -> str:
     request, _, that = end.statement.partition(" (")
     if that and PHRASES.forget_that.match(request):
         return that
-    if wrong := _corrected_by(end):
+    if wrong := _corrected_by(end.statement):
         return wrong
     subject = PHRASES.forget_subject.match(end.statement)
     return subject["subject"] if subject else end.statement
 
 
-def _corrected_by(end: FactOfUser) -> str:
+@lru_cache(maxsize=1000)
+def _corrected_by(statement: str) -> str:
     """Return the statement that a correction repeats, because its value is wrong; "" if this corrects none."""
-    correction, _, wrong = end.statement.partition(" (")
+    correction, _, wrong = statement.partition(" (")
     return wrong.removesuffix(")") if PHRASES.corrected.match(correction) else ""
 
 
 def _is_forgotten(fact: FactOfUser, end: FactOfUser) -> bool:
     if (fact.about or "").casefold() != (end.about or "").casefold():
         return False
-    if wrong := _corrected_by(end):
+    if wrong := _corrected_by(end.statement):
         return fact.statement == wrong
     if end.attribute:
         return fact.attribute == end.attribute
@@ -283,7 +284,7 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     """Return whether a later statement that something is no longer so means this fact."""
     if end.status != "ended":
         return is_replaced(fact, end)
-    if _corrected_by(end) or PHRASES.forget_subject.match(end.statement):
+    if _corrected_by(end.statement) or PHRASES.forget_subject.match(end.statement):
         return _is_forgotten(fact, end)
     about, ended = subject_of(fact.statement), subject_of(_ended_by(end))
     meant = {word for word in ended.words if ended.heads.get(word) in (None, *about.words)}
