@@ -264,7 +264,7 @@ def _ended_by(end: FactOfUser) -> str:
 
 @lru_cache(maxsize=1000)
 def _corrected_by(statement: str) -> str:
-    """Return the statement that a correction repeats, because its value is wrong; "" if this corrects none."""
+    """Return the statement that a correction repeats, because its value is wrong; "" if it corrects none."""
     correction, _, wrong = statement.partition(" (")
     return wrong.removesuffix(")") if PHRASES.corrected.match(correction) else ""
 
