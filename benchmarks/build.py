@@ -1,7 +1,8 @@
 """Compares two checkouts with their own `afterword dev`, in turns: python -m benchmarks.build OLD NEW
 
-Each has a `.venv` (`make venv`). The same real dialogues are imported into an empty directory, ten messages an episode,
-one user, without an LLM. CPU is what the processes use from being ready until the audit is clean.
+Each has a `.venv` (`make venv`). The same real dialogues, one after the other and again until there are enough, are
+imported into an empty directory with the default settings, without an LLM. CPU is what the processes use from being
+ready until the audit is clean.
 """
 
 import argparse
@@ -11,25 +12,28 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from itertools import count, islice
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from afterword.embedded import Process
 from afterword.local.dev import CONFIG_FILE
 from afterword.streams.roles import ALL, ALWAYS_RUN
 from afterword.streams.settings import CONFIG_FILE_VARIABLE
-from benchmarks.data import STARTED_AT
+from benchmarks.data import STARTED_AT, task_dialogues
 from benchmarks.measuring import Running, cpu_seconds, family, proportional_bytes, ratio, show
 from benchmarks.serve import cpu_of_recall
-from benchmarks.sizes import CONVERSATION_MESSAGES, EPISODE_MESSAGES, HEALTH, STOP_SECONDS, messages, until_told
+from benchmarks.sizes import HEALTH, STOP_SECONDS, until_told
 
 SUM, WORKERS = "sum", "workers and server"
 PARTS = (SUM, WORKERS, "kafka", "dev")
 AUDIT_SECONDS = 3600
 SAMPLE_SECONDS = 1.0
+DIALOGUES_OF_A_USER = 10
 
 
 def main() -> None:
@@ -54,16 +58,28 @@ def main() -> None:
     show(f"build: {given.messages:,} messages imported into `afterword dev`, {given.rounds} rounds in turns", rows)
 
 
-async def measured(checkout: Path, count: int) -> dict[str, float]:
+def messages() -> Iterator[dict[str, Any]]:
+    dialogues, number = task_dialogues(), 0
+    for at in count():
+        _, turns = dialogues[at % len(dialogues)]
+        for turn in turns:
+            yield {
+                "id": f"m{number}",
+                "conversation_id": f"c{at}",
+                "user_id": f"u{at // DIALOGUES_OF_A_USER}",
+                "role": turn.role,
+                "content": turn.text,
+                "sent_at": (STARTED_AT + timedelta(seconds=number)).isoformat(),
+            }
+            number += 1
+
+
+async def measured(checkout: Path, number: int) -> dict[str, float]:
     """Import this many messages with a checkout's code. Raises: RuntimeError, TimeoutError, ProcessExited."""
     with tempfile.TemporaryDirectory(prefix="afterword-bench-") as name:
         directory = Path(name)
         with (file := directory / "messages.jsonl").open("w") as lines:
-            for at, message in enumerate(messages(range(count // CONVERSATION_MESSAGES))):
-                sent_at = STARTED_AT + timedelta(seconds=at)
-                lines.write(
-                    json.dumps({**message.model_dump(exclude_none=True), "sent_at": sent_at.isoformat()}) + "\n"
-                )
+            lines.writelines(json.dumps(message) + "\n" for message in islice(messages(), number))
         run = [str(checkout / ".venv/bin/python"), "-m", "afterword"]
         data = directory / "data"
         started = time.monotonic()
@@ -96,7 +112,7 @@ async def measured(checkout: Path, count: int) -> dict[str, float]:
         "seconds until the page is served": served - started,
         "seconds until the audit is clean": seconds,
         **{f"CPU seconds: {part}": cpu[part] for part in PARTS[:-1]},  # that of `dev` itself is next to nothing
-        "CPU ms of all an episode": cpu[SUM] * 1000 * EPISODE_MESSAGES / count,
+        "CPU ms of all a message": cpu[SUM] * 1000 / number,
         "CPU seconds of `afterword recall` alone": recall,
         **{f"most memory in MB: {part}": memory[part] / 1e6 for part in PARTS},
     }
