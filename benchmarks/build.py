@@ -1,8 +1,8 @@
 """Compares two checkouts with their own `afterword dev`, in turns: python -m benchmarks.build OLD NEW
 
 Each has a `.venv` (`make venv`). The same real dialogues, one after the other and again until there are enough, are
-imported into an empty directory with the default settings, without an LLM. CPU is what the processes use from being
-ready until the audit is clean.
+imported into an empty directory with the default settings, without an LLM; an episode ends where the topic changes.
+CPU is what the processes use from being ready until the audit is clean.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from afterword.embedded import Process
 from afterword.local.dev import CONFIG_FILE
 from afterword.streams.roles import ALL, ALWAYS_RUN
 from afterword.streams.settings import CONFIG_FILE_VARIABLE
-from benchmarks.data import STARTED_AT, task_dialogues
+from benchmarks.data import STARTED_AT, task_dialogues, topic_shifts
 from benchmarks.measuring import Running, cpu_seconds, family, proportional_bytes, ratio, show
 from benchmarks.serve import cpu_of_recall
 from benchmarks.sizes import HEALTH, STOP_SECONDS, until_told
@@ -59,10 +59,10 @@ def main() -> None:
 
 
 def messages() -> Iterator[dict[str, Any]]:
-    dialogues, number = task_dialogues(), 0
+    dialogues, number = list(zip(task_dialogues(), topic_shifts(), strict=True)), 0
     for at in count():
-        _, turns = dialogues[at % len(dialogues)]
-        for turn in turns:
+        (_, turns), shifts = dialogues[at % len(dialogues)]
+        for place, turn in enumerate(turns):
             yield {
                 "id": f"m{number}",
                 "conversation_id": f"c{at}",
@@ -70,6 +70,7 @@ def messages() -> Iterator[dict[str, Any]]:
                 "role": turn.role,
                 "content": turn.text,
                 "sent_at": (STARTED_AT + timedelta(seconds=number)).isoformat(),
+                "is_continuation": place not in shifts,
             }
             number += 1
 

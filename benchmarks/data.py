@@ -89,6 +89,11 @@ def task_dialogues() -> list[tuple[str, tuple[Turn, ...]]]:
     return [(row["id"], tuple(Turn(*turn) for turn in row["turns"])) for row in rows("dialogues.jsonl.gz")]
 
 
+def topic_shifts() -> list[frozenset[int]]:
+    """Return the numbers of the turns that begin another topic, for each of `task_dialogues`."""
+    return [frozenset(row["shifts"]) for row in rows("dialogues.jsonl.gz")]
+
+
 def turn_texts() -> list[str]:
     return [turn.text for _, turns in task_dialogues() for turn in turns]
 
