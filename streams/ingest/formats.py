@@ -77,8 +77,7 @@ def unframed(data: bytes, headers: RecordHeaders = (), part: Part = "value") -> 
             if (found := pattern.match(text)) is None:
                 continue
             if not kind:
-                how = "which is not supported; produce with the id in front of the value, as Confluent's serializers do"
-                raise InvalidRecord(INVALID_FRAMING, f"its schema's id {framing['where']}, {how}")
+                raise InvalidRecord(INVALID_FRAMING, framing["problem"])
             number = str(UUID(bytes=found[1])) if kind == "guids" else int.from_bytes(found[1])
             # what follows in a header are a Protobuf message's indexes
             return SchemaId(number, kind), text[found.end() :] + (b"" if text is data else data)

@@ -97,6 +97,8 @@ class Column:
         pairs = [pair for pair in ((True, False), (1, 0), *texts) if {type(pair[0])} == kinds and {*given} <= {*pair}]
         self.truth: Sequence[Any] = pairs[0] if pairs else ()
         """The two values with which it says that something is so, or not; () if it does not."""
+        self.is_free = not self.truth and not _unit_of(self)
+        """Whether it has other values than times, and than yes and no."""
 
     def is_about(self, *groups: str) -> bool:
         return _any([self.noun], *groups)
@@ -156,11 +158,13 @@ class Sample:
             if end < len(steps) and steps[end:] == others[end:] and old.values.keys().isdisjoint(new.values):
                 self.twins[path] = group
                 path = ".".join([f"({path} || {of})", *steps[end:]])
-            elif self._as_content(new) > 0 and self._as_content(old) > 0 and not _unit_of(new):
+            elif any(map(_text_of, new.values.values())) and self._as_content(old) > 0 and new.is_free:
+                self.twins[new.path] = group
                 path = f"({new.path} || {old.path})"
             else:
                 continue
-            columns[path] = Column(path, old.parts, {**old.values, **columns.pop(new.path).values})
+            newer = {at: value for at, value in columns.pop(new.path).values.items() if value not in ("", [])}
+            columns[path] = Column(path, old.parts, {**old.values, **newer})
             columns.pop(old.path, None)
 
     def content(self, under: str = "") -> tuple[float, Column | None]:

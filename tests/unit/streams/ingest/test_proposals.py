@@ -1,5 +1,6 @@
 """What `afterword init` and `afterword source try` say of a topic's records."""
 
+import gzip
 from typing import Any
 
 import orjson
@@ -98,6 +99,7 @@ BARE = bytes.fromhex("066d2d3106742d31")
         (BARE, (("content-type", b"avro/binary+" + b"0" * 32),), "Azure"),
         (BARE, (("apicurio.value.contentId", bytes(8)),), "AFTERWORD_REGISTRY__URL"),
         (b"not JSON", (), "not JSON"),
+        (gzip.compress(b"{}"), (), "gzip"),
     ],
 )
 async def test_unreadable_topic_gets_no_mapping(value: bytes, headers: Any, named: str) -> None:
