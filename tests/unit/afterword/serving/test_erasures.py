@@ -56,24 +56,23 @@ async def until(served: Served, erasure: dict[str, Any], **wanted: Any) -> dict[
     raise AssertionError(found)
 
 
-async def test_erasure_is_stored_carried_out_and_ends_with_receipt() -> None:
-    async with serving() as served:
-        served.eraser.go.clear()
-        first = await asked(served, **ANN, asked_by="the officer")
-        assert (first["state"], first["progress"], first["receipt"]) == ("waiting", None, None)
-        assert served.eraser.calls == []
-        async with running(served.erasures):
-            await until(served, first, state="running")
-            assert (await asked(served, **ANN))["erasure_id"] == first["erasure_id"]
-            served.eraser.go.set()
-            done = await until(served, first, state="done")
-        receipt = Receipt.model_validate(done["receipt"])
-        assert (receipt.receipt_id, receipt.asked_by) == (first["erasure_id"], "the officer")
-        assert receipt.is_of(Person("ann", "t1"))
-        assert served.eraser.calls == [Person("ann", "t1")]
-        assert "ann" not in repr(vars(served.eraser.erasures))
-        again = await asked(served, **ANN)
-        assert again["erasure_id"] != first["erasure_id"]
+async def test_erasure_is_stored_carried_out_and_ends_with_receipt(served: Served) -> None:
+    served.eraser.go.clear()
+    first = await asked(served, **ANN, asked_by="the officer")
+    assert (first["state"], first["progress"], first["receipt"]) == ("waiting", None, None)
+    assert served.eraser.calls == []
+    async with running(served.erasures):
+        await until(served, first, state="running")
+        assert (await asked(served, **ANN))["erasure_id"] == first["erasure_id"]
+        served.eraser.go.set()
+        done = await until(served, first, state="done")
+    receipt = Receipt.model_validate(done["receipt"])
+    assert (receipt.receipt_id, receipt.asked_by) == (first["erasure_id"], "the officer")
+    assert receipt.is_of(Person("ann", "t1"))
+    assert served.eraser.calls == [Person("ann", "t1")]
+    assert "ann" not in repr(vars(served.eraser.erasures))
+    again = await asked(served, **ANN)
+    assert again["erasure_id"] != first["erasure_id"]
 
 
 async def test_tenant_with_many_erasures_does_not_delay_another() -> None:
@@ -108,49 +107,46 @@ async def test_erasure_shows_what_it_waits_for() -> None:
         assert (await until(served, erasure, progress=step))["state"] == "running"
 
 
-async def test_failed_erasure_is_shown_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_erasure_is_shown_and_retried(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("afterword.operating.eraser.RETRY_SECONDS", 1.0)
-    async with serving() as served:
-        served.eraser.errors = [
-            NotErased(seconds=300.0, left=2, what="records"),
-            BrokerUnavailable(servers="kafka.internal:9092", problem="NodeNotReadyError"),
-            RuntimeError("kafka.internal"),
-        ]
-        problems: dict[str, str] = {}
-        async with running(served.erasures):
-            erasure = await asked(served, **ANN)
-            while (found := await shown(served, erasure))["state"] != "done":
-                if found["problem"]:
-                    problems[found["problem"]["error_type"]] = found["problem"]["detail"]
-                await asyncio.sleep(0.01)
-        assert list(problems) == ["not_erased", "broker_unavailable", "runtime_error"]
-        assert "not erased after 300 s: 2 records" in problems["not_erased"]
-        assert "internal" not in repr(problems)
-        assert found["problem"] is None
-        assert len(served.eraser.calls) == 4
-
-
-async def test_server_resumes_erasures_of_another_that_ended() -> None:
-    async with serving() as served:
-        served.eraser.go.clear()
-        async with running(served.erasures):
-            erasure = await asked(served, **ANN)
-            await until(served, erasure, state="running")
-        served.eraser.go.set()
-        async with running(ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)):
-            done = await until(served, erasure, state="done")
-        assert done["receipt"]["receipt_id"] == erasure["erasure_id"]
-
-
-async def test_erasure_ended_by_another_server_is_not_repeated() -> None:
-    async with serving() as served:
+    served.eraser.errors = [
+        NotErased(seconds=300.0, left=2, what="records"),
+        BrokerUnavailable(servers="kafka.internal:9092", problem="NodeNotReadyError"),
+        RuntimeError("kafka.internal"),
+    ]
+    problems: dict[str, str] = {}
+    async with running(served.erasures):
         erasure = await asked(served, **ANN)
-        other = ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)
-        async with running(other):
-            await until(served, erasure, state="done")
-        async with running(served.erasures):
-            await until(served, await asked(served, user_id="bob", tenant_id="t1"), state="done")
-        assert served.eraser.calls == [Person("ann", "t1"), Person("bob", "t1")]
+        while (found := await shown(served, erasure))["state"] != "done":
+            if found["problem"]:
+                problems[found["problem"]["error_type"]] = found["problem"]["detail"]
+            await asyncio.sleep(0.01)
+    assert list(problems) == ["not_erased", "broker_unavailable", "runtime_error"]
+    assert "not erased after 300 s: 2 records" in problems["not_erased"]
+    assert "internal" not in repr(problems)
+    assert found["problem"] is None
+    assert len(served.eraser.calls) == 4
+
+
+async def test_server_resumes_erasures_of_another_that_ended(served: Served) -> None:
+    served.eraser.go.clear()
+    async with running(served.erasures):
+        erasure = await asked(served, **ANN)
+        await until(served, erasure, state="running")
+    served.eraser.go.set()
+    async with running(ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)):
+        done = await until(served, erasure, state="done")
+    assert done["receipt"]["receipt_id"] == erasure["erasure_id"]
+
+
+async def test_erasure_ended_by_another_server_is_not_repeated(served: Served) -> None:
+    erasure = await asked(served, **ANN)
+    other = ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)
+    async with running(other):
+        await until(served, erasure, state="done")
+    async with running(served.erasures):
+        await until(served, await asked(served, user_id="bob", tenant_id="t1"), state="done")
+    assert served.eraser.calls == [Person("ann", "t1"), Person("bob", "t1")]
 
 
 async def test_erased_person_is_that_of_the_api_key() -> None:
@@ -204,8 +200,7 @@ async def test_api_key_needs_the_erase_scope(scopes: set[str]) -> None:
 
 
 @with_rows
-async def test_wrong_request_erases_nobody(body: dict[str, Any], field: str) -> None:
-    async with serving() as served:
-        answer = await served.client.post(PATH, json=body)
-        assert (answer.status_code, answer.json()["problems"][0]["field"]) == (422, field)
-        assert served.eraser.erasures.erasures == {}
+async def test_wrong_request_erases_nobody(served: Served, body: dict[str, Any], field: str) -> None:
+    answer = await served.client.post(PATH, json=body)
+    assert (answer.status_code, answer.json()["problems"][0]["field"]) == (422, field)
+    assert served.eraser.erasures.erasures == {}

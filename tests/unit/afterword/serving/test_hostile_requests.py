@@ -32,7 +32,7 @@ from afterword.serving.server import make_app, routes_only
 from afterword.serving.writing import MessagesBody
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.stores import MemoryKeys
-from tests.unit.afterword.serving.served import serving
+from tests.unit.afterword.serving.served import Served, serving
 
 JSON = {"content-type": "application/json"}
 CHUNK = b"x" * 100_000
@@ -87,12 +87,11 @@ async def test_api_key_without_scopes_opens_nothing(method: str, path: str) -> N
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/recall", "/v1/erasures", "/v1/conversations/c1/flush"])
-async def test_body_without_length_is_read_up_to_the_limit(path: str) -> None:
+async def test_body_without_length_is_read_up_to_the_limit(served: Served, path: str) -> None:
     upload = Upload()
-    async with serving() as served:
-        answer = await served.client.post(path, content=upload.chunks(), headers=JSON)
-        assert answer.status_code == 413
-        assert upload.read <= MOST_BYTES // len(CHUNK) + 2
+    answer = await served.client.post(path, content=upload.chunks(), headers=JSON)
+    assert answer.status_code == 413
+    assert upload.read <= MOST_BYTES // len(CHUNK) + 2
 
 
 def test_body_that_does_not_arrive_times_out() -> None:
@@ -128,13 +127,12 @@ def test_body_that_does_not_arrive_times_out() -> None:
     ids=range(10),
 )
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/recall", "/v1/erasures"])
-async def test_invalid_or_deeply_nested_json_is_refused(path: str, content: bytes) -> None:
-    async with serving() as served:
-        answer = await served.client.post(path, content=content, headers=JSON)
-        large = len(content) > SMALL_BYTES and path != "/v1/messages"
-        refusal = (413, "content_too_large") if large else (422, "request_invalid")
-        assert (answer.status_code, answer.json()["error_type"]) == refusal
-        assert len(answer.content) < 10_000
+async def test_invalid_or_deeply_nested_json_is_refused(served: Served, path: str, content: bytes) -> None:
+    answer = await served.client.post(path, content=content, headers=JSON)
+    large = len(content) > SMALL_BYTES and path != "/v1/messages"
+    refusal = (413, "content_too_large") if large else (422, "request_invalid")
+    assert (answer.status_code, answer.json()["error_type"]) == refusal
+    assert len(answer.content) < 10_000
 
 
 @pytest.mark.parametrize(
@@ -176,32 +174,30 @@ NEST = b'{"a":' * 30 + b"1" + b"}" * 30
     ],
     ids=["unknown fields", "objects within objects"],
 )
-async def test_bodies_of_many_values_delay_nobody(content: bytes) -> None:
+async def test_bodies_of_many_values_delay_nobody(served: Served, content: bytes) -> None:
     assert 6_000_000 < len(content) < 8_000_000
-    async with serving() as served:
-        post = partial(served.client.post, "/v1/messages", content=content, headers=JSON)
-        hostile = [asyncio.create_task(post()) for _ in range(20)]
-        longest = 0.0
-        while not all(task.done() for task in hostile):
-            began = time.thread_time()
-            await asyncio.sleep(0.001)
-            assert (await served.client.get("/livez")).status_code == 200
-            longest = max(longest, time.thread_time() - began)
-        assert longest < 5  # one after the other in the event loop, they take 20 s
-        assert {task.result().json()["problems"][0]["problem"] for task in hostile} == {"has more than 100,000 values"}
+    post = partial(served.client.post, "/v1/messages", content=content, headers=JSON)
+    hostile = [asyncio.create_task(post()) for _ in range(20)]
+    longest = 0.0
+    while not all(task.done() for task in hostile):
+        began = time.thread_time()
+        await asyncio.sleep(0.001)
+        assert (await served.client.get("/livez")).status_code == 200
+        longest = max(longest, time.thread_time() - began)
+    assert longest < 5  # one after the other in the event loop, they take 20 s
+    assert {task.result().json()["problems"][0]["problem"] for task in hostile} == {"has more than 100,000 values"}
 
 
 @pytest.mark.parametrize(("size", "status"), [(SMALL_BYTES - 20, 202), (SMALL_BYTES, 422)])
-async def test_metadata_is_bounded(size: int, status: int) -> None:
+async def test_metadata_is_bounded(served: Served, size: int, status: int) -> None:
     metadata = {"a": "x" * size}
-    async with serving() as served:
-        await served.remembered.say("Hello")
-        sent = await served.client.post("/v1/messages", json={"messages": [{**MESSAGE, "metadata": metadata}]})
-        edited = await served.client.patch("/v1/conversations/c1/messages/m0", json={"metadata": metadata})
-        assert (sent.status_code, edited.status_code) == (status, status)
+    await served.remembered.say("Hello")
+    sent = await served.client.post("/v1/messages", json={"messages": [{**MESSAGE, "metadata": metadata}]})
+    edited = await served.client.patch("/v1/conversations/c1/messages/m0", json={"metadata": metadata})
+    assert (sent.status_code, edited.status_code) == (status, status)
 
 
-async def test_large_bodies_of_one_key_are_parsed_in_turn() -> None:
+async def test_large_bodies_of_one_key_are_parsed_in_turn(served: Served) -> None:
     being_read: list[str] = []
     goes_on, parsing, loop = threading.Event(), asyncio.Queue[bytes](), asyncio.get_running_loop()
 
@@ -209,28 +205,26 @@ async def test_large_bodies_of_one_key_are_parsed_in_turn() -> None:
         loop.call_soon_threadsafe(parsing.put_nowait, content[:1])
         goes_on.wait(10)
 
-    async with serving() as served:
+    def request(key_id: str) -> Request:
+        async def receive() -> dict[str, object]:
+            being_read.append(key_id)
+            return {"type": "http.request", "body": key_id.encode() * (SMALL_BYTES + 1)}
 
-        def request(key_id: str) -> Request:
-            async def receive() -> dict[str, object]:
-                being_read.append(key_id)
-                return {"type": "http.request", "body": key_id.encode() * (SMALL_BYTES + 1)}
+        scope = {"type": "http", "headers": [], "app": served.app, "state": {"key_id": key_id}}
+        return Request(scope, receive)
 
-            scope = {"type": "http", "headers": [], "app": served.app, "state": {"key_id": key_id}}
-            return Request(scope, receive)
+    async def in_turn(request: Request) -> None:
+        async with large_turn(request, MOST_BYTES):
+            await parsed_body(request, MOST_BYTES, parse)
 
-        async def in_turn(request: Request) -> None:
-            async with large_turn(request, MOST_BYTES):
-                await parsed_body(request, MOST_BYTES, parse)
-
-        async with asyncio.TaskGroup() as group:
-            for key_id in ("a", "a", "a", "b"):
-                group.create_task(in_turn(request(key_id)))
-            assert {await parsing.get(), await parsing.get()} == {b"a", b"b"}
-            assert parsing.empty()
-            assert sorted(being_read) == ["a", "b"]
-            goes_on.set()
-        assert [parsing.get_nowait() for _ in range(parsing.qsize())] == [b"a", b"a"]
+    async with asyncio.TaskGroup() as group:
+        for key_id in ("a", "a", "a", "b"):
+            group.create_task(in_turn(request(key_id)))
+        assert {await parsing.get(), await parsing.get()} == {b"a", b"b"}
+        assert parsing.empty()
+        assert sorted(being_read) == ["a", "b"]
+        goes_on.set()
+    assert [parsing.get_nowait() for _ in range(parsing.qsize())] == [b"a", b"a"]
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/search", "/v1/recall"])
@@ -247,11 +241,10 @@ async def test_reader_cannot_send_large_bodies(path: str) -> None:
         assert answer.status_code == 413
 
 
-async def test_large_batch_of_texts_is_accepted() -> None:
+async def test_large_batch_of_texts_is_accepted(served: Served) -> None:
     messages = [{**MESSAGE, "id": f"m{n}", "content": "one, two, " * 700} for n in range(1000)]
-    async with serving() as served:
-        answer = await served.client.post("/v1/messages", json={"messages": messages})
-        assert answer.status_code == 202
+    answer = await served.client.post("/v1/messages", json={"messages": messages})
+    assert answer.status_code == 202
 
 
 FAULTY = b'{"messages": [' + b",".join([b"{}"] * 200_000) + b"]}"
@@ -265,11 +258,10 @@ def test_only_the_first_of_many_equal_faults_is_reported(content: bytes) -> None
     assert raised.value.error_count() < 10
 
 
-async def test_faults_beyond_the_limit_are_counted() -> None:
+async def test_faults_beyond_the_limit_are_counted(served: Served) -> None:
     content = orjson.dumps({"query": "lamp", **{f"name {n}": 1 for n in range(2000)}})
-    async with serving() as served:
-        answer = await served.client.post("/v1/recall", content=content, headers=JSON)
-        assert answer.json()["problems"] == [{"field": "body", "problem": "has 2,000 faults, too many to name"}]
+    answer = await served.client.post("/v1/recall", content=content, headers=JSON)
+    assert answer.json()["problems"] == [{"field": "body", "problem": "has 2,000 faults, too many to name"}]
 
 
 TRICKS = [
@@ -289,34 +281,30 @@ TRICKS = [
 
 
 @pytest.mark.parametrize("path", TRICKS)
-async def test_path_traversal_finds_nothing(path: str) -> None:
-    async with serving() as served:
-        answer: httpx.Response = await served.client.get(path)
-        assert answer.status_code in (404, 422)
-        assert answer.headers["content-type"] == "application/problem+json"
+async def test_path_traversal_finds_nothing(served: Served, path: str) -> None:
+    answer: httpx.Response = await served.client.get(path)
+    assert answer.status_code in (404, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_lone_surrogate_in_a_body_is_replaced() -> None:
-    async with serving() as served:
-        content = b'\xef\xbb\xbf{"query": "party \\ud83c", "user_id": "u1"}'
-        answer = await served.client.post("/v1/recall", content=content, headers=JSON)
-        assert answer.status_code == 200
+async def test_lone_surrogate_in_a_body_is_replaced(served: Served) -> None:
+    content = b'\xef\xbb\xbf{"query": "party \\ud83c", "user_id": "u1"}'
+    answer = await served.client.post("/v1/recall", content=content, headers=JSON)
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("user_id", [".", ".."])
-async def test_percent_encoded_dots_reach_the_route(user_id: str) -> None:
-    async with serving() as served:
-        answer = await served.client.get(f"/v1/users/{user_id.replace('.', '%2E')}/profile")
-        assert (answer.status_code, answer.json()["user_id"]) == (200, user_id)
+async def test_percent_encoded_dots_reach_the_route(served: Served, user_id: str) -> None:
+    answer = await served.client.get(f"/v1/users/{user_id.replace('.', '%2E')}/profile")
+    assert (answer.status_code, answer.json()["user_id"]) == (200, user_id)
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations/c1", "/openapi.json", "/search", "/nowhere"])
-async def test_other_sites_can_neither_load_nor_frame_answers(path: str) -> None:
-    async with serving() as served:
-        headers = (await served.client.get(path)).headers
-        assert headers["cross-origin-resource-policy"] == "same-origin"
-        assert "frame-ancestors 'none'" in headers["content-security-policy"]
-        assert headers["x-content-type-options"] == "nosniff"
+async def test_other_sites_can_neither_load_nor_frame_answers(served: Served, path: str) -> None:
+    headers = (await served.client.get(path)).headers
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
 
 
 def test_every_error_with_a_status_exists() -> None:

@@ -399,19 +399,18 @@ async def test_requests_are_counted_limited_and_carry_headers() -> None:
         assert 'afterword_requests_total{route="/mcp",status="200"} 3.0' in text
 
 
-async def test_mcp_refuses_bodies_that_are_not_json_rpc() -> None:
-    async with serving() as served:
-        assert (await served.client.get("/mcp", headers=ACCEPT)).status_code == 405
-        assert (await served.client.delete("/mcp")).status_code == 405
-        plain = await served.client.post("/mcp", content=b"{}", headers={**ACCEPT, "content-type": "text/plain"})
-        assert plain.status_code == 415
-        large = await served.client.post("/mcp", json={**INITIALIZE, "id": "x" * SMALL_BYTES}, headers=ACCEPT)
-        assert large.status_code == 413
-        for content in (b"{", b"[]", b'{"jsonrpc": "2.0"}', b"\xff"):
-            headers = {**ACCEPT, "content-type": "application/json"}
-            assert (await served.client.post("/mcp", content=content, headers=headers)).status_code == 400
-        deep = await served.client.post("/mcp", content=b"[" * 1000, headers=headers)
-        assert deep.status_code == 422
+async def test_mcp_refuses_bodies_that_are_not_json_rpc(served: Served) -> None:
+    assert (await served.client.get("/mcp", headers=ACCEPT)).status_code == 405
+    assert (await served.client.delete("/mcp")).status_code == 405
+    plain = await served.client.post("/mcp", content=b"{}", headers={**ACCEPT, "content-type": "text/plain"})
+    assert plain.status_code == 415
+    large = await served.client.post("/mcp", json={**INITIALIZE, "id": "x" * SMALL_BYTES}, headers=ACCEPT)
+    assert large.status_code == 413
+    for content in (b"{", b"[]", b'{"jsonrpc": "2.0"}', b"\xff"):
+        headers = {**ACCEPT, "content-type": "application/json"}
+        assert (await served.client.post("/mcp", content=content, headers=headers)).status_code == 400
+    deep = await served.client.post("/mcp", content=b"[" * 1000, headers=headers)
+    assert deep.status_code == 422
 
 
 async def test_lone_surrogate_in_a_call_is_replaced() -> None:

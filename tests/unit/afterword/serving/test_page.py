@@ -14,7 +14,6 @@ from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 from aiokafka import TopicPartition
 from jinja2.nodes import Filter
 from pydantic import SecretStr
@@ -77,37 +76,34 @@ class OneKey:
         return self._principal
 
 
-async def test_every_screen_is_a_page_without_inline_code() -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        for path in SCREENS:
-            answer = await served.client.get(path)
-            assert answer.status_code == 200, path
-            assert answer.headers["content-type"].startswith("text/html")
-            assert answer.headers["content-security-policy"].startswith("default-src 'self'")
-            assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! src=)|javascript:", answer.text), path
+async def test_every_screen_is_a_page_without_inline_code(served: Served) -> None:
+    await a_conversation(served)
+    for path in SCREENS:
+        answer = await served.client.get(path)
+        assert answer.status_code == 200, path
+        assert answer.headers["content-type"].startswith("text/html")
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! src=)|javascript:", answer.text), path
 
 
-async def test_unchanged_static_files_are_not_resent() -> None:
-    async with serving() as served:
-        page = await served.client.get("/")
-        for path in re.findall(r'"(/static/[^"]+)"', page.text):
-            answer = await served.client.get(path)
-            assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
-            again = await served.client.get(path, headers={"If-None-Match": answer.headers["etag"]})
-            assert (again.status_code, again.content) == (304, b"")
-        for path in ("/static/none.css", "/static/", "/static/..%2f__init__.py", "/static/../rendering.py"):
-            assert (await served.client.get(path)).status_code == 404
+async def test_unchanged_static_files_are_not_resent(served: Served) -> None:
+    page = await served.client.get("/")
+    for path in re.findall(r'"(/static/[^"]+)"', page.text):
+        answer = await served.client.get(path)
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+        again = await served.client.get(path, headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    for path in ("/static/none.css", "/static/", "/static/..%2f__init__.py", "/static/../rendering.py"):
+        assert (await served.client.get(path)).status_code == 404
 
 
-async def test_conversation_shows_messages_beside_their_episodes() -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        page = (await served.client.get("/conversation", params={"id": "c1"})).text
-        assert [int(n) for n in re.findall(r"<strong>Episode (\d)", page)] == [1, 2]
-        assert page.count('<li class="message') == 6
-        assert page.count(">pending</span>") == 2
-        assert page.index("A flight to Rome on day 0") < page.index("A flight to Rome on day 5")
+async def test_conversation_shows_messages_beside_their_episodes(served: Served) -> None:
+    await a_conversation(served)
+    page = (await served.client.get("/conversation", params={"id": "c1"})).text
+    assert [int(n) for n in re.findall(r"<strong>Episode (\d)", page)] == [1, 2]
+    assert page.count('<li class="message') == 6
+    assert page.count(">pending</span>") == 2
+    assert page.index("A flight to Rome on day 0") < page.index("A flight to Rome on day 5")
 
 
 async def older_pages(served: Served, first: str = "/conversation?id=c1") -> list[tuple[int, int, list[str]]]:
@@ -122,65 +118,60 @@ async def older_pages(served: Served, first: str = "/conversation?id=c1") -> lis
     return found
 
 
-async def test_older_messages_come_with_their_episodes() -> None:
-    async with serving() as served:
-        said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(110)))
-        await served.remembered.summarise(said[:100], size=20)
-        pages = await older_pages(served)
-        assert pages == [
-            (60, 109, ["4", "5"]),
-            (10, 109, ["1", "2", "3", "4", "5"]),
-            (0, 109, ["1", "2", "3", "4", "5"]),
-        ]
+async def test_older_messages_come_with_their_episodes(served: Served) -> None:
+    said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(110)))
+    await served.remembered.summarise(said[:100], size=20)
+    pages = await older_pages(served)
+    assert pages == [
+        (60, 109, ["4", "5"]),
+        (10, 109, ["1", "2", "3", "4", "5"]),
+        (0, 109, ["1", "2", "3", "4", "5"]),
+    ]
 
 
-async def test_messages_beyond_a_pages_limit_are_on_the_next() -> None:
-    async with serving() as served:
-        said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(230)))
-        await served.remembered.summarise(said, size=100)
-        pages = await older_pages(served, "/conversation?id=c1&count=200")
-        assert pages == [(30, 229, ["1", "2", "3"]), (0, 29, ["1"])]
+async def test_messages_beyond_a_pages_limit_are_on_the_next(served: Served) -> None:
+    said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(230)))
+    await served.remembered.summarise(said, size=100)
+    pages = await older_pages(served, "/conversation?id=c1&count=200")
+    assert pages == [(30, 229, ["1", "2", "3"]), (0, 29, ["1"])]
 
 
-async def test_linked_message_is_on_the_page_with_its_episode() -> None:
-    async with serving() as served:
-        said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(300)))
-        await served.remembered.summarise(said, size=20)
-        page = (await served.client.get("/conversation", params={"id": "c1", "message_id": "m30"})).text
-        assert f'id="{anchor("m30")}"' in page
-        assert f'id="{anchor("m51")}"' not in page, "at most 20 later ones"
-        assert 'id="episode-2"' in page
-        assert 'id="episode-4"' not in page
-        newest = (await served.client.get("/conversation", params={"id": "c1", "message_id": "m290"})).text
-        assert f'id="{anchor("m299")}"' in newest
+async def test_linked_message_is_on_the_page_with_its_episode(served: Served) -> None:
+    said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(300)))
+    await served.remembered.summarise(said, size=20)
+    page = (await served.client.get("/conversation", params={"id": "c1", "message_id": "m30"})).text
+    assert f'id="{anchor("m30")}"' in page
+    assert f'id="{anchor("m51")}"' not in page, "at most 20 later ones"
+    assert 'id="episode-2"' in page
+    assert 'id="episode-4"' not in page
+    newest = (await served.client.get("/conversation", params={"id": "c1", "message_id": "m290"})).text
+    assert f'id="{anchor("m299")}"' in newest
 
 
-async def test_unchanged_thread_is_not_resent() -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        page = (await served.client.get("/conversation", params={"id": "c1"})).text
-        again = re.search(r'hx-get="(/conversation\?[^"]+)"', page)
-        assert again
-        path = again[1].replace("&amp;", "&")
-        assert (await served.client.get(path)).status_code == 204
-        await served.remembered.say("Something new.")
-        changed = await served.client.get(path)
-        assert changed.status_code == 200
-        assert "Something new." in changed.text
+async def test_unchanged_thread_is_not_resent(served: Served) -> None:
+    await a_conversation(served)
+    page = (await served.client.get("/conversation", params={"id": "c1"})).text
+    again = re.search(r'hx-get="(/conversation\?[^"]+)"', page)
+    assert again
+    path = again[1].replace("&amp;", "&")
+    assert (await served.client.get(path)).status_code == 204
+    await served.remembered.say("Something new.")
+    changed = await served.client.get(path)
+    assert changed.status_code == 200
+    assert "Something new." in changed.text
 
 
-async def test_replaced_title_is_sent() -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        page = (await served.client.get("/conversation", params={"id": "c1"})).text
-        again = re.search(r'hx-get="(/conversation\?[^"]+)"', page)
-        assert again
-        stored = await served.remembered.episodes.conversation("c1")
-        assert stored
-        assert await served.remembered.episodes.put_conversation(
-            replace(stored, title="A new title", revision=stored.revision + 1), stored
-        )
-        assert "A new title" in (await served.client.get(again[1].replace("&amp;", "&"))).text
+async def test_replaced_title_is_sent(served: Served) -> None:
+    await a_conversation(served)
+    page = (await served.client.get("/conversation", params={"id": "c1"})).text
+    again = re.search(r'hx-get="(/conversation\?[^"]+)"', page)
+    assert again
+    stored = await served.remembered.episodes.conversation("c1")
+    assert stored
+    assert await served.remembered.episodes.put_conversation(
+        replace(stored, title="A new title", revision=stored.revision + 1), stored
+    )
+    assert "A new title" in (await served.client.get(again[1].replace("&amp;", "&"))).text
 
 
 class Arrivals:
@@ -193,15 +184,14 @@ class Arrivals:
         return self._ids
 
 
-async def test_unsummarized_conversation_is_listed_by_its_last_message() -> None:
-    async with serving() as served:
-        await served.remembered.say("Hello <b>you</b>.", "My last words.", conversation_id="new")
-        served.app.state.latest = Arrivals("gone", "new")
-        page = (await served.client.get("/conversations/recent")).text
-        assert "2 pending" in page
-        assert "My last words." in page
-        assert 'href="/conversation?id=new"' in page
-        assert "gone" not in page
+async def test_unsummarized_conversation_is_listed_by_its_last_message(served: Served) -> None:
+    await served.remembered.say("Hello <b>you</b>.", "My last words.", conversation_id="new")
+    served.app.state.latest = Arrivals("gone", "new")
+    page = (await served.client.get("/conversations/recent")).text
+    assert "2 pending" in page
+    assert "My last words." in page
+    assert 'href="/conversation?id=new"' in page
+    assert "gone" not in page
 
 
 async def test_visitors_share_reads_until_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +241,7 @@ async def test_slow_read_delays_no_other_key() -> None:
     assert await waiting == "slow"
 
 
-async def test_latest_conversations_are_read_in_four_sizes() -> None:
+async def test_latest_conversations_are_read_in_four_sizes(served: Served) -> None:
     read: list[int] = []
 
     class Sizes(Arrivals):
@@ -259,12 +249,11 @@ async def test_latest_conversations_are_read_in_four_sizes() -> None:
             read.append(count)
             return []
 
-    async with serving() as served:
-        served.app.state.latest = Sizes()
-        for count in range(1, 97):
-            await served.client.get("/conversations/recent", params={"count": count})
-        assert sorted(set(read)) == [12, 24, 48, 96]
-        assert (await served.client.get("/conversations/recent", params={"count": 97})).status_code == 422
+    served.app.state.latest = Sizes()
+    for count in range(1, 97):
+        await served.client.get("/conversations/recent", params={"count": count})
+    assert sorted(set(read)) == [12, 24, 48, 96]
+    assert (await served.client.get("/conversations/recent", params={"count": 97})).status_code == 422
 
 
 async def test_each_key_lists_conversations_one_at_a_time() -> None:
@@ -339,19 +328,18 @@ def test_markdown_is_shown_and_nothing_in_it_acts() -> None:
         assert all(re.fullmatch(r"/?(?:p|br|table|thead|tbody|tr|td|th)", tag) for tag in tags), tags
 
 
-async def test_search_shows_matching_messages_with_links() -> None:
-    async with serving() as served:
-        said = await served.remembered.say("Hello.", "Good day.", "A flight to Rome.", "When?", "On Monday.", "Booked.")
-        await served.remembered.summarise(said)
-        form = {"user_id": "u1", "tenant_id": "t1", "query": "flights to Rome"}
-        page = (await served.client.post("/search", data=form, headers=OURS)).text
-        texts = re.findall(r'dir="auto"><p>(.*?)</p>', page)
-        assert texts == ["Good day.", "A <mark>flight</mark> to <mark>Rome</mark>.", "When?"], "in order"
-        assert re.findall(r'<li class="message role-\w+ (\w*)', page) == ["", "found", ""]
-        assert f'href="/conversation?id=c1&amp;message_id=m2#{anchor("m2")}"' in page
-        assert re.findall(r">(\w+ match in words)<", page) == ["good match in words"]
-        part = await served.client.post("/search", data=form, headers=OURS | {"hx-request": "true"})
-        assert ("<mark>flight</mark>" in part.text, "<html" in part.text) == (True, False)
+async def test_search_shows_matching_messages_with_links(served: Served) -> None:
+    said = await served.remembered.say("Hello.", "Good day.", "A flight to Rome.", "When?", "On Monday.", "Booked.")
+    await served.remembered.summarise(said)
+    form = {"user_id": "u1", "tenant_id": "t1", "query": "flights to Rome"}
+    page = (await served.client.post("/search", data=form, headers=OURS)).text
+    texts = re.findall(r'dir="auto"><p>(.*?)</p>', page)
+    assert texts == ["Good day.", "A <mark>flight</mark> to <mark>Rome</mark>.", "When?"], "in order"
+    assert re.findall(r'<li class="message role-\w+ (\w*)', page) == ["", "found", ""]
+    assert f'href="/conversation?id=c1&amp;message_id=m2#{anchor("m2")}"' in page
+    assert re.findall(r">(\w+ match in words)<", page) == ["good match in words"]
+    part = await served.client.post("/search", data=form, headers=OURS | {"hx-request": "true"})
+    assert ("<mark>flight</mark>" in part.text, "<html" in part.text) == (True, False)
 
 
 async def test_only_admins_search_all_users_at_once() -> None:
@@ -373,42 +361,40 @@ async def test_only_admins_search_all_users_at_once() -> None:
         assert 'list="users"' not in (await served.client.get("/search", headers=headers)).text
 
 
-async def test_search_through_long_messages_blocks_no_other_request() -> None:
+async def test_search_through_long_messages_blocks_no_other_request(served: Served) -> None:
     letters = random.Random(1)
-    async with serving() as served:
-        for n in range(10):
-            said = ["".join(letters.choices("abcdefghijklmnop", k=6)) for _ in range(500)]
-            messages = await served.remembered.say(" ".join([*said, "zebra"]), conversation_id=f"c{n}")
-            await served.remembered.summarise(messages)
-        form = {"user_id": "u1", "tenant_id": "t1", "query": "zebra"}
-        await served.client.post("/search", data=form, headers=OURS)  # loads templates, and more
-        page, share = await blocking(served.client.post("/search", data=form, headers=OURS))
-        assert page.text.count("<mark>zebra</mark>") >= 5
-        assert share < MOST_SHARE
+    for n in range(10):
+        said = ["".join(letters.choices("abcdefghijklmnop", k=6)) for _ in range(500)]
+        messages = await served.remembered.say(" ".join([*said, "zebra"]), conversation_id=f"c{n}")
+        await served.remembered.summarise(messages)
+    form = {"user_id": "u1", "tenant_id": "t1", "query": "zebra"}
+    await served.client.post("/search", data=form, headers=OURS)  # loads templates, and more
+    page, share = await blocking(served.client.post("/search", data=form, headers=OURS))
+    assert page.text.count("<mark>zebra</mark>") >= 5
+    assert share < MOST_SHARE
 
 
-async def test_card_shows_percentages_only_where_they_say_something() -> None:
-    async with serving() as served:
-        [said] = await served.remembered.say("A flight to Rome.", conversation_id="c1")
-        shown, events = {}, {"events_before": 1, "events_after": 1}
-        for source, grounding in (("llm", 1.0), ("llm", 0.75), ("fallback", 1.0)):
-            known = served.remembered.episodes.episodes.get("c1:1")
-            stored = a_stored_episode(
-                1,
-                message_ids=(said.id,),
-                revision=known.summary.revision + 1 if known else 1,
-                quality=Quality(source=source, grounding=grounding),
-                compression=Compression(tokens_before=100, tokens_after=149, ratio=-0.49, **events),
-            )
-            assert await served.remembered.episodes.put(stored, known)
-            page = (await served.client.get("/conversation", params={"id": "c1"})).text
-            shown[source, grounding] = [text for text in ("Grounding", "nothing unsupported", "75%") if text in page]
-            assert "49%" not in page
-        assert shown == {
-            ("llm", 1.0): ["Grounding", "nothing unsupported"],
-            ("llm", 0.75): ["Grounding", "75%"],
-            ("fallback", 1.0): [],
-        }
+async def test_card_shows_percentages_only_where_they_say_something(served: Served) -> None:
+    [said] = await served.remembered.say("A flight to Rome.", conversation_id="c1")
+    shown, events = {}, {"events_before": 1, "events_after": 1}
+    for source, grounding in (("llm", 1.0), ("llm", 0.75), ("fallback", 1.0)):
+        known = served.remembered.episodes.episodes.get("c1:1")
+        stored = a_stored_episode(
+            1,
+            message_ids=(said.id,),
+            revision=known.summary.revision + 1 if known else 1,
+            quality=Quality(source=source, grounding=grounding),
+            compression=Compression(tokens_before=100, tokens_after=149, ratio=-0.49, **events),
+        )
+        assert await served.remembered.episodes.put(stored, known)
+        page = (await served.client.get("/conversation", params={"id": "c1"})).text
+        shown[source, grounding] = [text for text in ("Grounding", "nothing unsupported", "75%") if text in page]
+        assert "49%" not in page
+    assert shown == {
+        ("llm", 1.0): ["Grounding", "nothing unsupported"],
+        ("llm", 0.75): ["Grounding", "75%"],
+        ("fallback", 1.0): [],
+    }
 
 
 def test_indentation_of_code_without_fence_is_kept() -> None:
@@ -424,64 +410,58 @@ def test_tasks_of_a_list_have_boxes() -> None:
     assert shown.count("[ ]") == 2
 
 
-async def test_unknown_address_is_a_page_for_browsers_only() -> None:
-    async with serving() as served:
-        for path in ("/conversations/c1", "/people/u1", "/nothing", "/v1/nothing"):
-            page = await served.client.get(path, headers={"Accept": "text/html,*/*;q=0.8"})
-            assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
-            answer = await served.client.get(path)
-            assert (answer.status_code, answer.json()["status"]) == (404, 404), path
-        css = await served.client.get("/static/page.css", headers={"Accept": "text/html"})
-        assert css.status_code == 200
+async def test_unknown_address_is_a_page_for_browsers_only(served: Served) -> None:
+    for path in ("/conversations/c1", "/people/u1", "/nothing", "/v1/nothing"):
+        page = await served.client.get(path, headers={"Accept": "text/html,*/*;q=0.8"})
+        assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        answer = await served.client.get(path)
+        assert (answer.status_code, answer.json()["status"]) == (404, 404), path
+    css = await served.client.get("/static/page.css", headers={"Accept": "text/html"})
+    assert css.status_code == 200
 
 
-async def test_menu_of_an_error_page_is_complete() -> None:
-    async with serving() as served:
-        for path in ("/conversation?id=none", "/nothing"):
-            page = await served.client.get(path, headers={"Accept": "text/html"})
-            assert page.status_code == 404
-            for label in ("Dead letters", "Erasures"):
-                assert f">{label}</a>" in page.text, path
+async def test_menu_of_an_error_page_is_complete(served: Served) -> None:
+    for path in ("/conversation?id=none", "/nothing"):
+        page = await served.client.get(path, headers={"Accept": "text/html"})
+        assert page.status_code == 404
+        for label in ("Dead letters", "Erasures"):
+            assert f">{label}</a>" in page.text, path
 
 
-async def test_slow_markdown_blocks_no_other_request() -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        await served.client.get("/conversation", params={"id": "c1"})  # loads templates, and more
-        await served.remembered.say(*(f"{n} " + "**a " * 990 for n in range(20)), conversation_id="slow")
-        page, share = await blocking(served.client.get("/conversation?id=slow"))
-        assert page.text.count('<li class="message') == 20
-        assert share < MOST_SHARE
+async def test_slow_markdown_blocks_no_other_request(served: Served) -> None:
+    await a_conversation(served)
+    await served.client.get("/conversation", params={"id": "c1"})  # loads templates, and more
+    await served.remembered.say(*(f"{n} " + "**a " * 990 for n in range(20)), conversation_id="slow")
+    page, share = await blocking(served.client.get("/conversation?id=slow"))
+    assert page.text.count('<li class="message') == 20
+    assert share < MOST_SHARE
 
 
 HOSTILE = "<script>alert(1)</script>\"' onx=1 \u202e\x1b[31m\x00 {{ 7 * 7 }}"
 
 
-async def test_foreign_text_is_escaped_everywhere() -> None:
-    async with serving() as served:
-        said = await served.remembered.say(
-            *(f"{HOSTILE} Rome {n}" for n in range(4)), conversation_id=HOSTILE, user_id=HOSTILE
-        )
-        await served.remembered.summarise(said[:2])
-        owner = {"user_id": HOSTILE, "tenant_id": "t1"}
-        pages = [
-            await served.client.get("/person", params=owner),
-            await served.client.get("/conversation", params={"id": HOSTILE}),
-            await served.client.get("/conversation/context", params={"id": HOSTILE}),
-            await served.client.get("/conversation/message", params={"id": HOSTILE, "message_id": "m0"}),
-            await served.client.get("/conversation/edit", params={"id": HOSTILE, "message_id": "m0"}),
-            await served.client.post("/search", data={**owner, "query": f"{HOSTILE} Rome"}, headers=OURS),
-        ]
-        for page in pages:
-            assert page.status_code == 200
-            assert "<script>alert" not in page.text
-            assert "&lt;script&gt;alert(1)" in page.text
-            assert "49" not in re.sub(r"0\.\d+", "", page.text)  # scores
-            shown = re.sub(
-                r'(?s)value="[^"]*"|<textarea.*?</textarea>', "", page.text
-            )  # forms keep what they are given
-            assert not set("\u202e\x1b\x00") & set(shown)
-            assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page.text))
+async def test_foreign_text_is_escaped_everywhere(served: Served) -> None:
+    said = await served.remembered.say(
+        *(f"{HOSTILE} Rome {n}" for n in range(4)), conversation_id=HOSTILE, user_id=HOSTILE
+    )
+    await served.remembered.summarise(said[:2])
+    owner = {"user_id": HOSTILE, "tenant_id": "t1"}
+    pages = [
+        await served.client.get("/person", params=owner),
+        await served.client.get("/conversation", params={"id": HOSTILE}),
+        await served.client.get("/conversation/context", params={"id": HOSTILE}),
+        await served.client.get("/conversation/message", params={"id": HOSTILE, "message_id": "m0"}),
+        await served.client.get("/conversation/edit", params={"id": HOSTILE, "message_id": "m0"}),
+        await served.client.post("/search", data={**owner, "query": f"{HOSTILE} Rome"}, headers=OURS),
+    ]
+    for page in pages:
+        assert page.status_code == 200
+        assert "<script>alert" not in page.text
+        assert "&lt;script&gt;alert(1)" in page.text
+        assert "49" not in re.sub(r"0\.\d+", "", page.text)  # scores
+        shown = re.sub(r'(?s)value="[^"]*"|<textarea.*?</textarea>', "", page.text)  # forms keep what they are given
+        assert not set("\u202e\x1b\x00") & set(shown)
+        assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page.text))
 
 
 @with_rows
@@ -495,38 +475,37 @@ async def test_data_beyond_a_principals_rights_is_not_found(path: str) -> None:
 
 
 @with_rows
-async def test_changes_are_sent_for_the_conversations_tenant(action: str, ids: dict[str, str]) -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        editor = "/conversation/edit" if "message" in action else "/conversation"
-        assert f'name="action" value="{action}"' in (await served.client.get(editor, params=ids)).text
-        form = {"action": action, "content": "new\r\ntext", "to": "nora"}
-        answer = await served.client.post("/conversation", params=ids, data=form, headers=OURS)
-        assert answer.status_code == 303
-        [record] = served.broker.records
-        assert record.tenant_id == "t1"
-        assert (b'"new\\ntext"' in record.value) == (action == "save-message")
+async def test_changes_are_sent_for_the_conversations_tenant(served: Served, action: str, ids: dict[str, str]) -> None:
+    await a_conversation(served)
+    editor = "/conversation/edit" if "message" in action else "/conversation"
+    assert f'name="action" value="{action}"' in (await served.client.get(editor, params=ids)).text
+    form = {"action": action, "content": "new\r\ntext", "to": "nora"}
+    answer = await served.client.post("/conversation", params=ids, data=form, headers=OURS)
+    assert answer.status_code == 303
+    [record] = served.broker.records
+    assert record.tenant_id == "t1"
+    assert (b'"new\\ntext"' in record.value) == (action == "save-message")
 
 
 @with_rows
-async def test_form_that_contradicts_its_button_changes_nothing(action: str, ids: dict[str, str]) -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        answer = await served.client.post("/conversation", params=ids, data={"action": action}, headers=OURS)
-        assert answer.status_code == 422
-        assert served.broker.records == []
+async def test_form_that_contradicts_its_button_changes_nothing(
+    served: Served, action: str, ids: dict[str, str]
+) -> None:
+    await a_conversation(served)
+    answer = await served.client.post("/conversation", params=ids, data={"action": action}, headers=OURS)
+    assert answer.status_code == 422
+    assert served.broker.records == []
 
 
 @pytest.mark.parametrize(
     "headers", [{}, {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://["}]
 )
 @pytest.mark.parametrize("path", ["/conversation?id=c1", "/sign-in"])
-async def test_forms_of_another_site_are_refused(path: str, headers: dict[str, str]) -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        answer = await served.client.post(path, data={"action": "delete-conversation", "key": "k"}, headers=headers)
-        assert answer.status_code == 403
-        assert served.broker.records == []
+async def test_forms_of_another_site_are_refused(served: Served, path: str, headers: dict[str, str]) -> None:
+    await a_conversation(served)
+    answer = await served.client.post(path, data={"action": "delete-conversation", "key": "k"}, headers=headers)
+    assert answer.status_code == 403
+    assert served.broker.records == []
 
 
 async def test_reader_gets_no_forms_and_cannot_send_them() -> None:
@@ -674,19 +653,18 @@ def test_all_screens_are_guarded() -> None:
     assert len(guarded()) > 20
 
 
-async def test_page_reports_an_outage_and_the_log_names_it() -> None:
-    async with serving() as served:
+async def test_page_reports_an_outage_and_the_log_names_it(served: Served) -> None:
 
-        async def away(*_: Any, **__: Any) -> None:
-            raise StoreUnavailable(store="mongodb at db.internal:27017", problem="AutoReconnect")
+    async def away(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable(store="mongodb at db.internal:27017", problem="AutoReconnect")
 
-        served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # a store that fails
-        with capture_logs() as logs:
-            answer = await served.client.get("/conversation?id=c1")
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        assert "A store cannot be reached." in answer.text
-        assert "internal" not in answer.text
-        assert [(one["event"], "db.internal" in one["problem"]) for one in logs] == [("request_failed", True)]
+    served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # a store that fails
+    with capture_logs() as logs:
+        answer = await served.client.get("/conversation?id=c1")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert "A store cannot be reached." in answer.text
+    assert "internal" not in answer.text
+    assert [(one["event"], "db.internal" in one["problem"]) for one in logs] == [("request_failed", True)]
 
 
 async def test_cookie_is_secure_away_from_loopback() -> None:
@@ -696,27 +674,26 @@ async def test_cookie_is_secure_away_from_loopback() -> None:
         assert "; Secure" in answer.headers["set-cookie"]
 
 
-async def test_erasure_is_requested_watched_and_its_receipt_saved() -> None:
-    async with serving() as served:
-        ann = {"user_id": "ann", "tenant_id": "t1", "conversation_id": "", "asked_by": "<b>the officer</b>"}
-        answer = await served.client.post("/erasures", data=ann, headers=OURS)
-        assert answer.status_code == 303
-        path = answer.headers["location"]
-        page = (await served.client.get(path)).text
-        assert 'hx-trigger="every 2s"' in page
-        assert "&lt;b&gt;the officer" in page
-        assert "ann" not in path
-        assert (await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))).status_code == 404
-        state = f"{path}&part=true"
-        assert "hx-trigger" in (await served.client.get(state)).text
-        async with running(served.erasures):
-            await until(served, {"erasure_id": path.partition("=")[2]}, state="done")
-        part = (await served.client.get(state)).text
-        assert "Done." in part
-        assert "hx-trigger" not in part
-        receipt = await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))
-        assert Receipt.model_validate_json(receipt.content).asked_by == "<b>the officer</b>"
-        assert "attachment" in receipt.headers["content-disposition"]
+async def test_erasure_is_requested_watched_and_its_receipt_saved(served: Served) -> None:
+    ann = {"user_id": "ann", "tenant_id": "t1", "conversation_id": "", "asked_by": "<b>the officer</b>"}
+    answer = await served.client.post("/erasures", data=ann, headers=OURS)
+    assert answer.status_code == 303
+    path = answer.headers["location"]
+    page = (await served.client.get(path)).text
+    assert 'hx-trigger="every 2s"' in page
+    assert "&lt;b&gt;the officer" in page
+    assert "ann" not in path
+    assert (await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))).status_code == 404
+    state = f"{path}&part=true"
+    assert "hx-trigger" in (await served.client.get(state)).text
+    async with running(served.erasures):
+        await until(served, {"erasure_id": path.partition("=")[2]}, state="done")
+    part = (await served.client.get(state)).text
+    assert "Done." in part
+    assert "hx-trigger" not in part
+    receipt = await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))
+    assert Receipt.model_validate_json(receipt.content).asked_by == "<b>the officer</b>"
+    assert "attachment" in receipt.headers["content-disposition"]
 
 
 def test_every_filter_of_a_template_exists() -> None:
@@ -886,23 +863,21 @@ def test_live_counts_llm_time_and_tokens() -> None:
         assert text in shown, text
 
 
-async def test_live_counts_archived_messages_and_nothing_else() -> None:
-    async with serving() as served:
+async def test_live_counts_archived_messages_and_nothing_else(served: Served) -> None:
 
-        async def lag(_: None) -> dict[str, int]:
-            return {"segmenter": 0, "archiver": 0, "summarizer": 0, "dead_letters": 0}
+    async def lag(_: None) -> dict[str, int]:
+        return {"segmenter": 0, "archiver": 0, "summarizer": 0, "dead_letters": 0}
 
-        served.app.state.lag = SharedRead(Kafka(), lag, 1.0)
-        await served.remembered.say("Hello.", "Good day.")
-        part = (await served.client.get("/live/lag")).text
-        assert re.findall(r'Messages</span>\s*<span class="number">(\d+)', part) == ["2"]
+    served.app.state.lag = SharedRead(Kafka(), lag, 1.0)
+    await served.remembered.say("Hello.", "Good day.")
+    part = (await served.client.get("/live/lag")).text
+    assert re.findall(r'Messages</span>\s*<span class="number">(\d+)', part) == ["2"]
 
 
 @pytest.mark.parametrize("path", ["/conversations/recent", "/people", "/health/usage"])
-async def test_empty_screen_names_the_command_that_fills_it(path: str) -> None:
-    async with serving() as served:
-        served.app.state.latest = Arrivals()
-        assert "afterword say" in (await served.client.get(path)).text
+async def test_empty_screen_names_the_command_that_fills_it(served: Served, path: str) -> None:
+    served.app.state.latest = Arrivals()
+    assert "afterword say" in (await served.client.get(path)).text
 
 
 def summarized(ordinal: int, **fields: Any) -> Published:
@@ -911,29 +886,22 @@ def summarized(ordinal: int, **fields: Any) -> Published:
     return Published("p", SUMMARY_CREATED, summary, summary.model_dump_json(), where, ordinal, 0.0)
 
 
-async def test_health_names_what_is_down(served_away: Served) -> None:
-    state = await served_away.client.get("/health/state")
+async def test_health_names_what_is_down(served: Served) -> None:
+    served.database.away = True
+    state = await served.client.get("/health/state")
     assert state.status_code == 200
     assert state.text.count("unavailable") == 2
 
 
-@pytest_asyncio.fixture
-async def served_away() -> Any:
-    async with serving() as served:
-        served.database.away = True
-        yield served
+async def test_usage_table_has_a_bounded_number_of_rows(served: Served) -> None:
 
+    async def usage(_: str) -> list[UsageTotals]:
+        return [UsageTotals(f"user{n}", 1, 1, 1, 1, 1.0) for n in range(2500)]
 
-async def test_usage_table_has_a_bounded_number_of_rows() -> None:
-    async with serving() as served:
-
-        async def usage(_: str) -> list[UsageTotals]:
-            return [UsageTotals(f"user{n}", 1, 1, 1, 1, 1.0) for n in range(2500)]
-
-        served.app.state.services = replace(served.services, usage=usage)
-        page = (await served.client.get("/health/usage?by=user")).text
-        assert page.count('<th scope="row">') == 1000
-        assert "1,500 more" in page
+    served.app.state.services = replace(served.services, usage=usage)
+    page = (await served.client.get("/health/usage?by=user")).text
+    assert page.count('<th scope="row">') == 1000
+    assert "1,500 more" in page
 
 
 async def test_operators_see_usage_and_cost_of_the_llm() -> None:

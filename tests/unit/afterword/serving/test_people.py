@@ -46,57 +46,53 @@ async def forget_links(served: Served) -> list[str]:
     return [found.replace("&amp;", "&") for found in re.findall(r'href="(/person/forget[^"]+)"', page)]
 
 
-async def test_profile_page_groups_facts_with_sources_and_changes() -> None:
-    async with serving() as served:
-        await say(served, **city("lives in Leeds"), day=1)
-        moved = await say(served, **city("lives in Porto"), day=2)
-        await say(served, "no nuts", day=3, kind="constraint", said_by="assistant")
-        page = (await served.client.get("/person", params=OWNER)).text
-        assert page.index("Who they are") < page.index("lives in Porto") < page.index("What they must have or avoid")
-        assert f'href="/conversation/message?id=c1&amp;message_id={moved}"' in page
-        assert "said by the assistant, not the user" in page
-        assert "home city: <del>lives in Leeds</del> → lives in Porto" in page
-        loaded = (await served.client.get("/person/context", params={**OWNER, "max_tokens": 500})).text
-        assert "lives in Porto" in loaded
-        assert "Leeds" not in loaded
+async def test_profile_page_groups_facts_with_sources_and_changes(served: Served) -> None:
+    await say(served, **city("lives in Leeds"), day=1)
+    moved = await say(served, **city("lives in Porto"), day=2)
+    await say(served, "no nuts", day=3, kind="constraint", said_by="assistant")
+    page = (await served.client.get("/person", params=OWNER)).text
+    assert page.index("Who they are") < page.index("lives in Porto") < page.index("What they must have or avoid")
+    assert f'href="/conversation/message?id=c1&amp;message_id={moved}"' in page
+    assert "said by the assistant, not the user" in page
+    assert "home city: <del>lives in Leeds</del> → lives in Porto" in page
+    loaded = (await served.client.get("/person/context", params={**OWNER, "max_tokens": 500})).text
+    assert "lives in Porto" in loaded
+    assert "Leeds" not in loaded
 
 
-async def test_all_conversations_of_a_person_are_paged() -> None:
-    async with serving() as served:
-        for n in range(12):
-            said = await served.remembered.say("A flight to Rome.", "Booked.", conversation_id=f"c{n}")
-            await served.remembered.summarise(said)
-        found, path = [], f"/person?{urlencode(OWNER)}"
-        while path:
-            page = (await served.client.get(path)).text
-            found.append(len(re.findall(r'href="/conversation\?id=c\d+"', page)))
-            older = re.search(r'href="([^"]+)">Older conversations', page)
-            path = older[1].replace("&amp;", "&") if older else ""
-        assert found == [10, 2]
+async def test_all_conversations_of_a_person_are_paged(served: Served) -> None:
+    for n in range(12):
+        said = await served.remembered.say("A flight to Rome.", "Booked.", conversation_id=f"c{n}")
+        await served.remembered.summarise(said)
+    found, path = [], f"/person?{urlencode(OWNER)}"
+    while path:
+        page = (await served.client.get(path)).text
+        found.append(len(re.findall(r'href="/conversation\?id=c\d+"', page)))
+        older = re.search(r'href="([^"]+)">Older conversations', page)
+        path = older[1].replace("&amp;", "&") if older else ""
+    assert found == [10, 2]
 
 
-async def test_forgetting_deletes_the_chosen_source_messages() -> None:
-    async with serving() as served:
-        said = [await say(served, "likes tea", day=day, conversation_id=f"c{day}") for day in (1, 2)]
-        [link] = await forget_links(served)
-        page = (await served.client.get(link)).text
-        choices = [orjson.loads(found.replace("&#34;", '"')) for found in re.findall(r'value="(\[.*?\])"', page)]
-        assert choices == [["c2", said[1]], ["c1", said[0]]]
-        chosen = {"message": orjson.dumps(choices[1]).decode()}
-        answer = await served.client.post("/person/forget", params=OWNER, data=chosen, headers=OURS)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/person?user_id=u1&tenant_id=t1&sent=1")
-        [record] = served.broker.records
-        assert (record.conversation_id, record.tenant_id) == ("c1", "t1")
-        deleted = orjson.loads(record.value)
-        assert deleted["id"] == said[0]
+async def test_forgetting_deletes_the_chosen_source_messages(served: Served) -> None:
+    said = [await say(served, "likes tea", day=day, conversation_id=f"c{day}") for day in (1, 2)]
+    [link] = await forget_links(served)
+    page = (await served.client.get(link)).text
+    choices = [orjson.loads(found.replace("&#34;", '"')) for found in re.findall(r'value="(\[.*?\])"', page)]
+    assert choices == [["c2", said[1]], ["c1", said[0]]]
+    chosen = {"message": orjson.dumps(choices[1]).decode()}
+    answer = await served.client.post("/person/forget", params=OWNER, data=chosen, headers=OURS)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/person?user_id=u1&tenant_id=t1&sent=1")
+    [record] = served.broker.records
+    assert (record.conversation_id, record.tenant_id) == ("c1", "t1")
+    deleted = orjson.loads(record.value)
+    assert deleted["id"] == said[0]
 
 
 @pytest.mark.parametrize("chosen", ["c1", '["c1"]', '["c1", 5]', '["", "m0"]', "\x00"])
-async def test_only_ids_offered_by_the_form_are_accepted(chosen: str) -> None:
-    async with serving() as served:
-        answer = await served.client.post("/person/forget", params=OWNER, data={"message": chosen}, headers=OURS)
-        assert answer.status_code == 422
-        assert served.broker.records == []
+async def test_only_ids_offered_by_the_form_are_accepted(served: Served, chosen: str) -> None:
+    answer = await served.client.post("/person/forget", params=OWNER, data={"message": chosen}, headers=OURS)
+    assert answer.status_code == 422
+    assert served.broker.records == []
 
 
 async def test_api_key_deletes_in_its_users_conversations_only() -> None:
@@ -127,23 +123,22 @@ async def test_reader_forgets_nothing_and_sees_no_other_tenant() -> None:
         assert (await served.client.get("/person")).status_code == 200, "nothing is known of oneself yet"
 
 
-async def test_users_words_and_names_are_escaped() -> None:
-    async with serving() as served:
-        await say(served, **city(HOSTILE), day=1, conversation_id=HOSTILE, user_id=HOSTILE, about=HOSTILE)
-        await say(served, **city(f"{HOSTILE}!?"), day=2, conversation_id=HOSTILE, user_id=HOSTILE, about=HOSTILE)
-        owner = {"user_id": HOSTILE, "tenant_id": "t1"}
-        person = (await served.client.get("/person", params=owner)).text
-        links = [found.replace("&amp;", "&") for found in re.findall(r'href="(/person/forget[^"]+)"', person)]
-        pages = [person, *[(await served.client.get(link)).text for link in links]]
-        pages += [(await served.client.get("/people", params={"tenant_id": "t1"})).text]
-        pages += [(await served.client.get("/person/context", params=owner)).text]
-        assert len(pages) == 5
-        for page in pages:
-            assert "&lt;script&gt;alert(1)" in page
-            assert "<script>alert" not in page
-            assert "49" not in re.sub(r'"[^"]*"', "", page)
-            assert not set("\u202e\x1b\x00") & set(re.sub(r'value="[^"]*"', "", page))  # a form keeps an id
-            assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page))
+async def test_users_words_and_names_are_escaped(served: Served) -> None:
+    await say(served, **city(HOSTILE), day=1, conversation_id=HOSTILE, user_id=HOSTILE, about=HOSTILE)
+    await say(served, **city(f"{HOSTILE}!?"), day=2, conversation_id=HOSTILE, user_id=HOSTILE, about=HOSTILE)
+    owner = {"user_id": HOSTILE, "tenant_id": "t1"}
+    person = (await served.client.get("/person", params=owner)).text
+    links = [found.replace("&amp;", "&") for found in re.findall(r'href="(/person/forget[^"]+)"', person)]
+    pages = [person, *[(await served.client.get(link)).text for link in links]]
+    pages += [(await served.client.get("/people", params={"tenant_id": "t1"})).text]
+    pages += [(await served.client.get("/person/context", params=owner)).text]
+    assert len(pages) == 5
+    for page in pages:
+        assert "&lt;script&gt;alert(1)" in page
+        assert "<script>alert" not in page
+        assert "49" not in re.sub(r'"[^"]*"', "", page)
+        assert not set("\u202e\x1b\x00") & set(re.sub(r'value="[^"]*"', "", page))  # a form keeps an id
+        assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page))
 
 
 async def test_admin_lists_searches_and_pages_users_with_sums() -> None:

@@ -41,13 +41,12 @@ def sent(served: Served) -> list[InputEvent]:
     ]
 
 
-async def test_messages_are_answered_with_their_positions() -> None:
-    async with serving() as served:
-        batch = [{**MESSAGE, "id": f"m{n}"} for n in range(1000)]
-        answer = await served.client.post(MESSAGES, json={"messages": batch})
-        assert answer.status_code == 202
-        assert answer.json()["records"][:2] == [{"partition": 0, "offset": 0}, {"partition": 0, "offset": 1}]
-        assert [event.id for event in sent(served) if isinstance(event, MessageCreated)] == [m["id"] for m in batch]
+async def test_messages_are_answered_with_their_positions(served: Served) -> None:
+    batch = [{**MESSAGE, "id": f"m{n}"} for n in range(1000)]
+    answer = await served.client.post(MESSAGES, json={"messages": batch})
+    assert answer.status_code == 202
+    assert answer.json()["records"][:2] == [{"partition": 0, "offset": 0}, {"partition": 0, "offset": 1}]
+    assert [event.id for event in sent(served) if isinstance(event, MessageCreated)] == [m["id"] for m in batch]
 
 
 async def test_batch_that_could_not_be_resent_is_refused() -> None:
@@ -93,14 +92,13 @@ async def test_paced_writes_of_a_key_keep_the_last_value() -> None:
     assert written[2][1] - written[0][1] >= 0.05
 
 
-async def test_resent_message_is_written_with_its_last_text() -> None:
-    async with serving() as served:
-        texts = ("The", "The key", "The key is here.")
-        bodies = [{"messages": [{**MESSAGE, "content": text}]} for text in texts]
-        assert (await served.client.post(MESSAGES, json=bodies[0])).status_code == 202
-        answers = await asyncio.gather(*[served.client.post(MESSAGES, json=body) for body in bodies[1:]])
-        assert [answer.json() for answer in answers] == [{"records": [{"partition": 0, "offset": 1}]}] * 2
-        assert [getattr(event, "content", None) for event in sent(served)] == ["The", "The key is here."]
+async def test_resent_message_is_written_with_its_last_text(served: Served) -> None:
+    texts = ("The", "The key", "The key is here.")
+    bodies = [{"messages": [{**MESSAGE, "content": text}]} for text in texts]
+    assert (await served.client.post(MESSAGES, json=bodies[0])).status_code == 202
+    answers = await asyncio.gather(*[served.client.post(MESSAGES, json=body) for body in bodies[1:]])
+    assert [answer.json() for answer in answers] == [{"records": [{"partition": 0, "offset": 1}]}] * 2
+    assert [getattr(event, "content", None) for event in sent(served)] == ["The", "The key is here."]
 
 
 @pytest.mark.parametrize("change", [{"content": "Goodbye."}, {"role": "assistant"}, {"user_id": "u2"}])
@@ -118,7 +116,7 @@ async def test_changed_repeat_is_refused_if_repeats_are_rejected(change: dict[st
         assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE, new, new]})).status_code == 202
 
 
-async def test_message_arrives_unchanged() -> None:
+async def test_message_arrives_unchanged(served: Served) -> None:
     full = {
         **MESSAGE,
         "tenant_id": "t1",
@@ -128,36 +126,32 @@ async def test_message_arrives_unchanged() -> None:
         "flows": ["booking"],
         "metadata": {"deep": [{"a": 1}]},
     }
-    async with serving() as served:
-        assert (await served.client.post(MESSAGES, json={"messages": [full]})).status_code == 202
-        [event] = sent(served)
-        assert event == MessageCreated.model_validate_json(orjson.dumps(full))
+    assert (await served.client.post(MESSAGES, json={"messages": [full]})).status_code == 202
+    [event] = sent(served)
+    assert event == MessageCreated.model_validate_json(orjson.dumps(full))
 
 
 @with_rows
-async def test_message_no_worker_accepts_is_refused(change: dict[str, Any], field: str) -> None:
-    async with serving() as served:
-        answer = await served.client.post(MESSAGES, json={"messages": [{**MESSAGE, **change}]})
-        assert answer.status_code == 422
-        assert [problem["field"] for problem in answer.json()["problems"]] == [field]
-        assert served.broker.records == []
+async def test_message_no_worker_accepts_is_refused(served: Served, change: dict[str, Any], field: str) -> None:
+    answer = await served.client.post(MESSAGES, json={"messages": [{**MESSAGE, **change}]})
+    assert answer.status_code == 422
+    assert [problem["field"] for problem in answer.json()["problems"]] == [field]
+    assert served.broker.records == []
 
 
-async def test_message_names_its_user_unless_the_key_does() -> None:
-    async with serving() as served:
-        bare = {name: value for name, value in MESSAGE.items() if name != "user_id"}
-        answer = await served.client.post(MESSAGES, json={"messages": [MESSAGE, bare]})
-        assert answer.status_code == 422
-        assert [problem["field"] for problem in answer.json()["problems"]] == ["body.messages.1.user_id"]
-        assert served.broker.records == []
-        nobody = {**MESSAGE, "user_id": ""}  # as on the topic, where it may be empty
-        assert (await served.client.post(MESSAGES, json={"messages": [nobody]})).status_code == 202
+async def test_message_names_its_user_unless_the_key_does(served: Served) -> None:
+    bare = {name: value for name, value in MESSAGE.items() if name != "user_id"}
+    answer = await served.client.post(MESSAGES, json={"messages": [MESSAGE, bare]})
+    assert answer.status_code == 422
+    assert [problem["field"] for problem in answer.json()["problems"]] == ["body.messages.1.user_id"]
+    assert served.broker.records == []
+    nobody = {**MESSAGE, "user_id": ""}  # as on the topic, where it may be empty
+    assert (await served.client.post(MESSAGES, json={"messages": [nobody]})).status_code == 202
 
 
 @pytest.mark.parametrize("messages", [[], [MESSAGE] * 1001, MESSAGE, None])
-async def test_batch_has_1_to_1000_messages(messages: Any) -> None:
-    async with serving() as served:
-        assert (await served.client.post(MESSAGES, json={"messages": messages})).status_code == 422
+async def test_batch_has_1_to_1000_messages(served: Served, messages: Any) -> None:
+    assert (await served.client.post(MESSAGES, json={"messages": messages})).status_code == 422
 
 
 async def test_tenant_and_user_are_those_of_the_key() -> None:
@@ -245,21 +239,19 @@ async def test_changes_become_lifecycle_events() -> None:
         ]
 
 
-async def test_sentiment_can_be_removed() -> None:
-    async with serving() as served:
-        path = "/v1/conversations/c1/messages/m1"
-        assert (await served.client.patch(path, json={"sentiment": None})).status_code == 202
-        [event] = sent(served)
-        assert isinstance(event, MessageEdited)
-        assert event.changes == {"sentiment": None}
+async def test_sentiment_can_be_removed(served: Served) -> None:
+    path = "/v1/conversations/c1/messages/m1"
+    assert (await served.client.patch(path, json={"sentiment": None})).status_code == 202
+    [event] = sent(served)
+    assert isinstance(event, MessageEdited)
+    assert event.changes == {"sentiment": None}
 
 
 @pytest.mark.parametrize("body", [{}, {"tenant_id": "t1"}, {"role": "user"}, {"content": 5}, {"id": "m2"}])
-async def test_edit_without_changes_or_with_too_many_is_refused(body: Any) -> None:
-    async with serving() as served:
-        answer = await served.client.patch("/v1/conversations/c1/messages/m1", json=body)
-        assert answer.status_code == 422
-        assert served.broker.records == []
+async def test_edit_without_changes_or_with_too_many_is_refused(served: Served, body: Any) -> None:
+    answer = await served.client.patch("/v1/conversations/c1/messages/m1", json=body)
+    assert answer.status_code == 422
+    assert served.broker.records == []
 
 
 async def test_reader_cannot_write() -> None:
@@ -268,15 +260,14 @@ async def test_reader_cannot_write() -> None:
         assert (await served.client.delete("/v1/conversations/c1")).status_code == 403
 
 
-async def test_nothing_is_acknowledged_while_kafka_is_down() -> None:
-    async with serving() as served:
-        served.broker.away = True
-        answer = await served.client.post(MESSAGES, json={"messages": [MESSAGE]})
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        assert answer.json()["error_type"] == "broker_unavailable"
-        assert "internal" not in answer.text
-        served.broker.away = False
-        assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE]})).status_code == 202
+async def test_nothing_is_acknowledged_while_kafka_is_down(served: Served) -> None:
+    served.broker.away = True
+    answer = await served.client.post(MESSAGES, json={"messages": [MESSAGE]})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert answer.json()["error_type"] == "broker_unavailable"
+    assert "internal" not in answer.text
+    served.broker.away = False
+    assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE]})).status_code == 202
 
 
 MERGE = "/v1/users/guest%2F1/merge-into/nora"
