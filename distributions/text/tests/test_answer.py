@@ -143,28 +143,7 @@ def test_unescaped_quotation_marks_belong_to_the_text() -> None:
     assert read_answer(text, LIMITS).short_summary == 'The user booked a flight to "Rome".'
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "empty"),
-        ("  \n", "empty"),
-        ("<think>I cannot stop", "empty"),
-        ("The user booked a flight.", "no JSON object"),
-        ("[1, 2]", "no JSON object"),
-        ('{"title": "A flight', "no JSON object"),
-        ("{A flight}", "not valid JSON"),
-        ('{"title": "A flight"; }', '"short_summary" was missing'),
-        (json.dumps({"title": "A flight"}), '"short_summary" was missing'),
-        (json.dumps({"summary": {"text": "A flight"}}), '"title" was missing'),
-        (written(title=None), '"title" was not a string'),
-        (written(long_summary=["One.", "Two."]), '"long_summary" was not a string'),
-        (written(short_summary=" … "), '"short_summary" was empty'),
-        (written(title="<|im_start|>"), '"title" was empty'),
-        (written(long_summary="I'm sorry, but I can't summarise this."), '"long_summary" was a refusal'),
-        ("I’m sorry, I cannot help with that.", "refusal"),
-        (written(title=chr(0xD800)), '"title" was empty'),
-    ],
-)
+@with_rows
 def test_unusable_answer_says_why(text: str, problem: str) -> None:
     with pytest.raises(AnswerUnusable, match=problem):
         read_answer(text, LIMITS)

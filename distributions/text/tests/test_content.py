@@ -29,28 +29,7 @@ def test_content_without_text_has_no_pieces(content):
     assert pieces(content) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "answer"),
-    [
-        ({"type": "tool_result", "tool_use_id": "1", "content": "snow"}, "snow"),
-        ({"type": "tool_result", "content": [{"type": "text", "text": "snow"}, {"type": "image"}]}, "snow\n[image]"),
-        ({"toolResult": {"toolUseId": "1", "content": [{"text": "snow"}]}}, "snow"),
-        ({"toolResult": {"toolUseId": "1", "content": [{"json": {"celsius": -3}}]}}, '{"json":{"celsius":-3}}'),
-        ({"functionResponse": {"name": "weather", "response": {"celsius": -3}}}, '{"celsius":-3}'),
-        ({"type": "tool-result", "toolName": "weather", "output": {"type": "text", "value": "snow"}}, "snow"),
-        ({"type": "mcp_tool_result", "content": [{"type": "text", "text": "snow"}]}, "snow"),
-        ({"type": "tool_result", "content": [{"type": "document", "title": "T", "content": "It snows."}]}, "It snows."),
-        ({"type": "fetch_result", "content": {"type": "document", "source": {"data": "It snows."}}}, "It snows."),
-        ({"type": "function_call_output", "call_id": "1", "output": "snow"}, "snow"),
-        ({"content_type": "execution_output", "text": "snow"}, "snow"),
-        ({"type": "image_result", "result": "iVBORw0KGgo" * 40}, "[attachment]"),
-        (
-            {"type": "tool_result", "content": {"payload": f'["{"snow," * 99}"]'}},
-            f'{{"payload":"[\\"{"snow," * 99}\\"]"}}',
-        ),
-        ({"part_kind": "tool-return", "tool_name": "weather", "content": "snow"}, "snow"),
-    ],
-)
+@with_rows
 def test_tool_output_is_told_apart(content, answer):
     assert pieces([content]) == [(RESULT, answer, ())]
 

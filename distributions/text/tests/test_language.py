@@ -17,21 +17,10 @@ from afterword_text.language import (
     stem_words,
     words,
 )
+from tests.rows import with_rows
 
 
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("Hello, how can I help you with your order?", "en"),
-        ("yes please", "en"),
-        ("Wann fährt der nächste Zug nach Köln?", "de"),
-        ("Bonjour, je voudrais réserver une table", "fr"),
-        ("今天天气很好", "zh"),
-        ("こんにちは、予約したいです", "ja"),
-        ("", UNDETERMINED),
-        ("123 !?", UNDETERMINED),
-    ],
-)
+@with_rows
 def test_language_of_a_text_is_recognized(text: str, language: str) -> None:
     assert detect(text) == language
 

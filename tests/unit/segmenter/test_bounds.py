@@ -1,10 +1,9 @@
 """Limits of what waits in the state, whatever a conversation's rules are, and of what is sent at once."""
 
-import pytest
-
 from afterword.streams.segmenter.processor import MAX_IDLE_SECONDS
 from afterword.streams.segmenter.rules import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import decode_state
+from tests.rows import with_rows
 from tests.unit.segmenter.chat import Chat, flush, limits, say
 
 NOTHING_CLOSES = {"auto_summarize": False, "idle_seconds": MAX_IDLE_SECONDS}
@@ -64,15 +63,7 @@ def test_lowered_window_applies_at_the_next_message():
 
 
 class TestOverrides:
-    @pytest.mark.parametrize(
-        "given",
-        [
-            {"idle_seconds": 1e12},
-            {"idle_seconds": MAX_IDLE_SECONDS + 1},
-            {"max_episode_size": 1001},
-            {"min_episode_size": 1001, "max_episode_size": 1001},
-        ],
-    )
+    @with_rows
     def test_oversized_record_is_dead_lettered(self, given):
         outcome = Chat().process([say("a", metadata={"afterword": given})])
         assert outcome.dead_letters == {"invalid_override": 1}

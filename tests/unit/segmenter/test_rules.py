@@ -79,15 +79,7 @@ class TestWhatIsTaken:
         [episode] = chat.hear(flush())
         assert episode.messages[0].content == "two"
 
-    @pytest.mark.parametrize(
-        "fields",
-        [
-            {"role": "assistant"},
-            {"role": "assistant", "content": "other"},
-            {"user_id": "ben"},
-            {"user_id": "", "content": ""},
-        ],
-    )
+    @with_rows
     def test_repeat_of_another_writer_is_dead_lettered(self, fields):
         chat = Chat()
         outcome = chat.process([say("a"), say("a", **fields)])

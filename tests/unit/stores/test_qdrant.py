@@ -15,6 +15,7 @@ from afterword.streams.settings import Qdrant
 from afterword.streams.stores.index import SearchText
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import AVERAGE_LENGTH, document_vector, query_vector, rest_address
+from tests.rows import with_rows
 
 URLS = (
     None,
@@ -79,14 +80,7 @@ def test_query_finds_the_document_it_means() -> None:
         assert scores.index(max(scores)) == best, text
 
 
-@pytest.mark.parametrize(
-    ("word", "sentence"),
-    [
-        ("museums", "Is the museum open today?"),
-        ("Züge", "Wann fährt der nächste Zug nach Köln ab?"),
-        ("réservations", "Je voudrais faire une réservation pour ce soir."),
-    ],
-)
+@with_rows
 def test_single_word_without_a_clear_language_is_found(word: str, sentence: str) -> None:
     assert set(query_vector(word).indices) & set(vector_of(sentence).indices)
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.agent import summary_rules
 from afterword.streams.summarizer.summary import SummaryRules
+from tests.rows import with_rows
 
 
 def settings(**given: Any) -> Settings:
@@ -20,15 +21,7 @@ def test_default_summary_and_row_have_documented_sizes() -> None:
     assert summary_rules(settings()) == SummaryRules(800, max_summary_length=1000)
 
 
-@pytest.mark.parametrize(
-    ("given", "characters"),
-    [
-        ({"episodes": {"trigger": "long_conversation"}}, 1500),
-        ({"episodes": {"trigger": "high_frequency"}}, 1000),
-        ({"episodes": {"trigger": "long_conversation"}, "summarizer": {"max_summary_length": 700}}, 700),
-        ({"summarizer": {"max_summary_length": 2000}}, 2000),
-    ],
-)
+@with_rows
 def test_trigger_preset_sets_the_summary_length_unless_configured(given: dict[str, Any], characters: int) -> None:
     assert summary_rules(settings(**given)).max_summary_length == characters
 

@@ -22,6 +22,7 @@ from afterword.streams.telemetry.tracing import (
     tracer_from,
 )
 from faust_eos.transaction import Output
+from tests.rows import with_rows
 from tests.summarizer_world import World, a_handler, a_step_runner
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
 from tests.unit.summarizer.test_amending import DELETE_ALL, a_world, amend, archive, edit
@@ -149,15 +150,7 @@ async def test_refused_record_is_an_error_of_its_span(spans: InMemorySpanExporte
     assert SECRET not in span.to_json()
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
-    ],
-)
+@with_rows
 async def test_tracing_is_off_unless_an_endpoint_is_set(environment: dict[str, str]) -> None:
     async with tracer_from(environment, "segmenter", "1.2.3") as tracer:
         assert isinstance(tracer, NoOpTracer)

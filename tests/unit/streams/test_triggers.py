@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Episodes, load_settings
 from afterword.streams.triggers import (
-    MAX_DEPTH,
     TRIGGER_PRESETS,
     TriggerInvalid,
     parse_trigger,
     read_trigger,
 )
+from tests.rows import with_rows
 
 VARIABLE = "AFTERWORD_EPISODES__TRIGGER"
 NESTED = '{"any": [{"messages": 10}, {"tokens": 4000}, {"all": [{"turns": 5}, {"seconds": 300}]}]}'
@@ -86,30 +86,7 @@ def test_preset_is_chosen_by_name(
     assert (found.preset.keep_recent, found.preset.max_summary_length) == (keep_recent, max_summary_length)
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ('{"any":[{"messages":1},{"tokens":1},{"all":[{"turns":5},{"secs":300}]}]}',
-         'any[2].all[1]: unknown condition'),
-        ('[{"turns": 5}, {"any": [{"seconds": 0}]}]', "[1].any[0].seconds: must be a number of more than 0"),
-        ('{"any": []}', "any: must be a list of conditions that is not empty"),
-        ('{"all": {"turns": 5}}', "all: must be a list of conditions that is not empty"),
-        ("[]", "must be a list of conditions that is not empty"),
-        ('{"messages": 1, "tokens": 2}', "must have exactly one entry: several conditions go into any or all"),
-        ("{}", "must have exactly one entry: several conditions go into any or all"),
-        ('{"any": ["default"]}', "any[0]: must be a table with a condition, any or all"),
-        ('{"messages": 1.5}', "messages: must be a whole number of at least 1"),
-        ('{"turns": true}', "turns: must be a whole number of at least 1"),
-        ('{"seconds": "300"}', "seconds: must be a number of more than 0"),
-        ('{"important_content": -1}', "important_content: must be a whole number of at least 0"),
-        ("0", "messages: must be a whole number of at least 1"),
-        (str(10**30), "messages: must be a whole number of at least 1, and less than 2⁶³"),
-        ("true", "must be a table with a condition, any or all"),
-        ("{oops", "not JSON"),
-        ("hourly", "neither a number, JSON nor a preset"),
-        ('{"any":[' * 40 + '{"turns":1}' + "]}" * 40, f"nested deeper than {MAX_DEPTH} levels"),
-    ],
-)  # fmt: skip
+@with_rows
 def test_trigger_problem_names_setting_and_place(monkeypatch: pytest.MonkeyPatch, written: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         episodes(monkeypatch, written)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import with_rows
+
 SCRIPT = Path(__file__).parents[3] / "tools" / "python.sh"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -28,15 +30,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize(
-    ("environment", "programs", "taken"),
-    [
-        ({}, {"python3": "3.12", "python3_14": "3.14"}, "python3"),
-        ({}, {"python3": "3.15", "python3_12": "3.12", "python3_13": "3.13"}, "python3.13"),
-        ({}, {"python3": "3.15", "uv": "/uv/python3.14"}, "/uv/python3.14"),
-        ({"PYTHON": "python3.11"}, {"python3": "3.12", "python3_11": "3.11"}, "python3.11"),
-    ],
-)
+@with_rows
 def test_given_then_default_then_newest_python_is_taken(
     run: Run, environment: dict[str, str], programs: dict[str, str], taken: str
 ) -> None:

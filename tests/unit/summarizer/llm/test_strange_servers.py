@@ -24,6 +24,7 @@ from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer.timers import TRANSIENT
 from tests.doubles.llm import an_llm_provider
+from tests.rows import with_rows
 from tests.samples import a_closed_episode, an_episode_message
 
 LLM = Llm(provider="openai", model="m", attempts=2, retry_budget_seconds=0.1)
@@ -143,14 +144,7 @@ async def test_refused_field_is_omitted_from_then_on(row: dict[str, Any]) -> Non
     await asked.check()
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        {"message": "max_tokens is too large: at most 512", "param": "max_tokens"},
-        {"message": "max_tokens: 1900 > 512, which is the maximum allowed number of output tokens"},
-        {"message": "The maximum tokens you requested exceeds the model limit of 512."},
-    ],
-)
+@with_rows
 async def test_limit_only_short_answers_keep_is_omitted(error: dict[str, str]) -> None:
     limits = {"max_tokens", "max_completion_tokens"}
     refusal = 400, {"error": error}
@@ -199,22 +193,7 @@ async def test_answer_that_ended_for_a_known_reason_is_complete(reason: object) 
     assert (await summary_of(asked)).long_summary == TEXT
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([{"type": "text", "text": TEXT}], {}),
-        ([{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": TEXT}], {}),
-        ([{"type": "output_text", "text": {"value": TEXT}}], {}),
-        ([TEXT], {}),
-        ([{"type": "text", "text": TEXT[:9]}, {"type": "text", "text": TEXT[9:]}], {}),
-        (TEXT, {"reasoning_content": "Hm."}),
-        ("", {"reasoning_content": TEXT}),
-        (None, {"reasoning": TEXT}),
-        (None, {"tool_calls": [{"function": {"name": "f", "arguments": orjson.dumps({"summary": TEXT}).decode()}}]}),
-        (None, {"parsed": {"summary": TEXT}}),
-        ([{"type": "tool_use", "name": "f", "input": {"summary": TEXT}}], {}),
-    ],
-)
+@with_rows
 async def test_text_is_found_in_any_form_of_content(content: object, message: dict[str, Any]) -> None:
     asked, _ = provider(lambda _: answers(content, **message), "plain_3_5")
     assert (await summary_of(asked)).long_summary == TEXT
