@@ -16,10 +16,12 @@ def with_rows(test: Test) -> Test:
     """Run the test once for each of its rows.
 
     In the file a line with an object begins a table: it names the test and the arguments. Each list after it is a row,
-    and a line with a text is a comment. `{"repeat": [text, 1000]}` and `{"join": [texts]}` stand for long texts.
+    and a line with a text is a comment. A first argument `sentence` names the row. `{"repeat": [text, 1000]}` and
+    `{"join": [texts]}` stand for long texts.
     """
     names, values = _tables(Path(inspect.getfile(test)).with_suffix(".jsonl"))[test.__name__]
-    parametrized: Test = pytest.mark.parametrize(names, values)(test)
+    ids = [row[0] for row in values] if names[0] == "sentence" else None
+    parametrized: Test = pytest.mark.parametrize(names, values, ids=ids)(test)
     return parametrized
 
 
