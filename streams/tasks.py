@@ -241,13 +241,16 @@ class FairTurns:
         return self.of(group) if is_large else nullcontext()
 
     def _hand_out(self) -> None:
-        while self._left and (able := [work for work in self._waiting if self._running[work.group] < self._each]):
+        while self._left and (able := list(filter(self._is_able, self._waiting))):
             chosen = min(able, key=lambda work: (self._running[work.group], self._had[work.group], work.size))
             self._waiting.remove(chosen)
             self._running[chosen.group] += 1
             self._had[chosen.group] += 1
             self._left -= 1
             chosen.turn.set_result(None)
+
+    def _is_able(self, work: Waiter) -> bool:
+        return self._running[work.group] < self._each and not work.turn.done()  # it may have been cancelled just now
 
 
 class Turn:

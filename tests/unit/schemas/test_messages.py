@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from afterword.schemas import ConversationFlush, InputEvent, MessageCreated, MessageDeleted, MessageEdited
-from afterword.schemas.messages import replaced_answers
+from afterword.schemas.messages import replaced_answers, storable
 from afterword.schemas.records import to_record
 from tests.samples import NOON, a_message
 
@@ -35,6 +36,26 @@ def test_custom_number_type_is_compared() -> None:
     with pytest.raises(ValidationError, match="64 bits"):
         a_message(metadata={"n": Number(2**63)})
     assert a_message(metadata={"n": Number(2**62)}).metadata == {"n": 2**62}
+
+
+class Watched(list[Any]):
+    """A list that counts how often it is looked through."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        Watched.reads += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("depth", [1, 10, 30])
+def test_checking_metadata_reads_each_value_once(depth: int) -> None:
+    lists = [Watched() for _ in range(100)]
+    for _ in range(depth - 1):
+        lists = [Watched([each]) for each in lists]
+    Watched.reads = 0
+    storable({"lists": lists})
+    assert Watched.reads <= 100 * depth
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])

@@ -85,6 +85,18 @@ async def test_cancelled_work_leaves_its_turn_to_others() -> None:
     await work.end("a3")
 
 
+async def test_work_cancelled_together_with_the_running_gets_no_turn() -> None:
+    work = Work(FairTurns())
+    for name in ("a1", "a2", "a3"):
+        await work.begin(name)
+    work.tasks["a1"].cancel()
+    work.tasks["a2"].cancel()
+    await settled()
+    assert work.tasks["a1"].cancelled()
+    assert "a3" in work.running
+    await work.end("a3")
+
+
 async def test_group_rests_after_its_work_while_others_begin() -> None:
     loop, turns = asyncio.get_running_loop(), FairTurns(rests=3)
     began = loop.time()

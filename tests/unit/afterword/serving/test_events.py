@@ -364,10 +364,14 @@ async def test_store_outage_delays_an_event_and_is_logged_once(
     assert feeding.feed.running
 
 
-async def test_one_keys_catch_ups_do_not_delay_anothers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    feeding, opened = Feeding(), list[str]()
+async def catching_up(
+    feeding: Feeding, clients: Sequence[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch, left: int
+) -> list[str]:
+    """Let clients catch up, each with a name, a key and the offset up to which it has everything.
+
+    No turn ends, but the first clients leave. Returns the names in the order in which they got their turns.
+    """
+    opened = list[str]()
 
     @asynccontextmanager
     async def open_log(_: Kafka) -> AsyncGenerator[None, None]:
@@ -377,21 +381,37 @@ async def test_one_keys_catch_ups_do_not_delay_anothers(
         await asyncio.Event().wait()
         yield
 
-    async def catch_up(key: str) -> None:
-        await anext(feeding.feed.follow(replace(EVERYTHING, key_id=key), {}))
+    async def catch_up(key: str, offset: int) -> None:
+        since = {TopicPartition("summary.created", 0): offset}
+        await anext(feeding.feed.follow(replace(EVERYTHING, key_id=key), since))
 
     monkeypatch.setattr(feed, "open_log", open_log)
-    await feeding.summary(1)
-    keys = [*["many"] * 5, "more", "more", "one"]
-    tasks = [asyncio.create_task(catch_up(key), name=key) for key in keys]
+    tasks = [asyncio.create_task(catch_up(key, offset), name=name) for name, key, offset in clients]
     await settled()
-    assert opened == ["many", "many", "more", "more"]
-    for task in tasks[:2]:
+    for task in tasks[:left]:
         task.cancel()
         await settled()
-    assert opened[CATCHING_UP:] == ["one", "many"]
     for task in tasks:
         task.cancel()
+    return opened
+
+
+async def test_one_keys_catch_ups_do_not_delay_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding = Feeding()
+    await feeding.summary(1)
+    keys = [*["many"] * 5, "more", "more", "one"]
+    opened = await catching_up(feeding, [(key, key, 0) for key in keys], monkeypatch, left=2)
+    assert opened == ["many", "many", "more", "more", "one", "many"]
+    assert CATCHING_UP == 4
+
+
+async def test_client_that_missed_fewest_catches_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding = Feeding()
+    for ordinal in (1, 2, 3):
+        await feeding.summary(ordinal)
+    clients = [(f"from {offset}", "key", offset) for offset in (0, 0, 0, 1, 2)]
+    opened = await catching_up(feeding, clients, monkeypatch, left=3)
+    assert opened == ["from 0", "from 0", "from 2", "from 1"]
 
 
 def log_of(records: list[ConsumerRecord], monkeypatch: pytest.MonkeyPatch, opened: list[str]) -> None:
