@@ -8,6 +8,7 @@ CPU is what the processes use from being ready until the audit is clean.
 import argparse
 import asyncio
 import json
+import re
 import sys
 import tempfile
 import time
@@ -34,6 +35,8 @@ PARTS = (SUM, WORKERS, "kafka", "dev")
 AUDIT_SECONDS = 3600
 SAMPLE_SECONDS = 1.0
 DIALOGUES_OF_A_USER = 10
+EPISODES = re.compile(r"^episodes\n +total +([\d,]+)", re.MULTILINE)
+"""In an audit's report, the number of closed episodes: the same for both checkouts, or the work differed."""
 
 
 def main() -> None:
@@ -105,11 +108,13 @@ async def measured(checkout: Path, number: int) -> dict[str, float]:
                 if process.returncode:
                     raise RuntimeError(f"{command[0]} ended with {process.returncode}: {process.tail()}")
             seconds, after = time.monotonic() - began, by_role(dev.pid, cpu_seconds)
+            episodes = await until_told(process, log, EPISODES)
         finally:
             await asyncio.to_thread(dev.stop, STOP_SECONDS)
         recall = await cpu_of_recall({CONFIG_FILE_VARIABLE: str(data / CONFIG_FILE)}, run[0], checkout)
     cpu = {part: after[part] - before[part] for part in PARTS}
     return {
+        "closed episodes": float(episodes.replace(",", "")),
         "seconds until the page is served": served - started,
         "seconds until the audit is clean": seconds,
         **{f"CPU seconds: {part}": cpu[part] for part in PARTS[:-1]},  # that of `dev` itself is next to nothing
