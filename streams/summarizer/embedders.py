@@ -377,14 +377,13 @@ def _local_vectors(texts: Sequence[str], kind: Literal["query", "passage"]) -> l
 
 @cache
 def _local_model() -> tuple[Any, _Layer, Any]:
-    try:
+    """Raises: ExtraMissing."""
+    with extra_required("memory", "embedder.provider = local"):
         from threadpoolctl import ThreadpoolController
 
         from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
-    except ImportError:
-        problem = "local needs: pip install '.[memory]' ./distributions/text in a checkout"
-        raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
-    return SentenceEncoder(), _layer(), ThreadpoolController()
+
+        return SentenceEncoder(), _layer(), ThreadpoolController()
 
 
 @cache

