@@ -78,15 +78,23 @@ class Column:
     def __init__(self, path: str, parts: Sequence[Sequence[str]], values: Mapping[int, Any]):
         """`parts` are the words of each part of the path below the value."""
         self.path, self.parts, self.values = path, parts, values
-        self.last = parts[-1] if parts else ()
-        self.flagged = {word for word in self.last if not _any([word], "flags")}
+        self.last = last = parts[-1] if parts else ()
+        self.flagged = [word for word in last if not _any([word], "flags")]
         """The words of its name without those that only say that it is a flag."""
-        self.is_id = _any(self.last, "ids")
-        own = [word for word in self.last if not _any([word], "ids", "qualifiers")]
+        self.is_id = _any(last, "ids")
+        own = [word for word in last if not _any([word], "ids", "qualifiers")]
         self.noun = (own or [*(parts[-2] if len(parts) > 1 else ())] or [""])[-1]
         """What the column is about: in `customer_id` the customer, as in an `id` of the object `customer`."""
+        self.about = {group: _any([self.noun], group) for group in WORDS}
+        self.ends = {group: _any(last, group) for group in WORDS}
+        """Whether a word of the path's last part is of a group."""
+        self.has = {group: any(_any(part, group) for part in parts) for group in WORDS}
+        """Whether any word of its path is."""
         given, kinds = list(values.values()), {type(value) for value in values.values()}
         self.distinct = len(set(map(repr, given)))
+        self.repeats = self.distinct < len(given)
+        self.are_numbers = all(str(value).isdigit() for value in given)
+        self.have_digits = all(any(map(str.isdigit, str(value))) for value in given)
         is_number_of = path.endswith("s")
         self.are_ids = bool(given) and not is_number_of and kinds <= {str, int} and not {"", UNAVAILABLE} & {*given}
         self.differs = self.are_ids and self.distinct > 1
@@ -97,19 +105,13 @@ class Column:
         pairs = [pair for pair in ((True, False), (1, 0), *texts) if {type(pair[0])} == kinds and {*given} <= {*pair}]
         self.truth: Sequence[Any] = pairs[0] if pairs else ()
         """The two values with which it says that something is so, or not; () if it does not."""
-        self.is_free = not self.truth and not _unit_of(self)
-        """Whether it has other values than times, and than yes and no."""
-
-    def is_about(self, *groups: str) -> bool:
-        return _any([self.noun], *groups)
-
-    def has(self, *groups: str) -> bool:
-        """Return whether a word of its path is of one of these groups."""
-        return any(_any(part, *groups) for part in self.parts)
+        units: tuple[Unit, ...] = ("iso", *SECONDS)
+        self.unit = next((unit for unit in units if given and all(moment_of(one, unit) for one in given)), None)
+        """The unit in which all values are plausible times."""
 
     def named(self, group: str) -> int:
         """Return how much its path matches a group of words: 1, and 2 more if the path's last part does."""
-        return 2 * _any(self.last, group) + self.has(group)
+        return 2 * self.ends[group] + self.has[group]
 
     def equals(self, *values: Any) -> str:
         return " || ".join(f"{self.path} == {_literal(value)}" for value in values)
@@ -158,7 +160,7 @@ class Sample:
             if end < len(steps) and steps[end:] == others[end:] and old.values.keys().isdisjoint(new.values):
                 self.twins[path] = group
                 path = ".".join([f"({path} || {of})", *steps[end:]])
-            elif any(map(_text_of, new.values.values())) and self._as_content(old) > 0 and new.is_free:
+            elif any(map(_text_of, new.values.values())) and self._as_content(old) > 0 and not (new.truth or new.unit):
                 self.twins[new.path] = group
                 path = f"({new.path} || {old.path})"
             else:
@@ -177,7 +179,9 @@ class Sample:
             return 0
         texts = [_text_of(value) for value in values]
         different, count = len(set(texts)), len(texts)
-        is_of_other = column.has("old", "quoted") or any({"reply", "to"} <= {*part} for part in column.parts)
+        is_of_other = (
+            column.has["old"] or column.has["quoted"] or any({"reply", "to"} <= {*part} for part in column.parts)
+        )
         if not any(texts) or is_of_other or (count > 2 and different == 1):
             return 0
         spoken = sum(" " in text.strip() or not text.isascii() for text in texts) / count
@@ -186,7 +190,7 @@ class Sample:
             return 0
         length = min(1.0, sum(map(len, texts)) / count / 200)
         length -= sum(text.startswith("<") for text in texts) / count  # the same text may be there without its markup
-        length -= UNEDITED * column.has("unedited")
+        length -= UNEDITED * column.has["unedited"]
         return spoken + column.named("texts") + length + len(column.values) / len(self.rows) + 2 * different / count
 
 
@@ -313,7 +317,7 @@ class _Guesser:
         self.kinds = [
             one
             for one in self.everything
-            if (one.is_about("kinds") or (one.noun == "name" and _any(one.last, "kinds")))
+            if (one.about["kinds"] or (one.noun == "name" and one.ends["kinds"]))
             and not one.is_id
             and 0 < len(one.texts) == one.distinct <= FEW
         ]
@@ -326,11 +330,13 @@ class _Guesser:
         """The columns that most messages have."""
         for one in self.everything:
             kept = {at: one.values[at] for at in self.messages if at in one.values}
-            if kept and len(kept) >= USUALLY * len(self.messages) and not one.has("old"):
+            if kept and len(kept) >= USUALLY * len(self.messages) and not one.has["old"]:
                 self.columns.append(Column(one.path, one.parts, kept))
         self.taken = {content.path if content else ""}
-        self.sides: dict[int, str] = {}
-        """The roles of messages that are known."""
+        self.role: Column | None = None
+        self.conversation: Column | None = None
+        self.tenant: Column | None = None
+        self.user: Column | None = None
         self.notes: dict[str, str] = {}
         self.former: dict[str, str] = {}
         """The paths of columns that say in deletions what others were."""
@@ -359,23 +365,17 @@ class _Guesser:
         return len(list(shared)) / max(1, len(around))
 
     def guess(self) -> Guess:
-        role, role_value = self._role()
-        conversation = self._conversation()
-        tenant, user = self._tenant_and_user(conversation, role)
-        if conversation is None and (conversation := self._by_role(role, user)):
-            is_writer = conversation.is_about("writers")
-            if user is None or not _is_one_of_each(user, conversation):
-                user = conversation if is_writer else self.take(lambda one: _as_user(one, conversation))
-        if user is None and conversation is not None:
-            user = self._of_key(conversation)
+        role_value = self._role()
+        self._find_people()
+        conversation, tenant, user = self.conversation, self.tenant, self.user
         edits = self._edits()
-        identifier = self._identifier(conversation, role, tenant, edits)
+        identifier = self._identifier(edits)
         sent_at = self._sent_at()
         if _mixed(self.messages, [self.content], [identifier, conversation, tenant]):
             edits = edits or "`true`"  # a message is there twice, with different texts
-        deletions = self._all_deletions(identifier, conversation)
+        deletions = self._all_deletions(identifier)
         place = f"join(':', [{', '.join(PLACE if self.foreach else PLACE[:3])}])"
-        in_history = self._in_history(conversation) if identifier is None else ""
+        in_history = self._in_history() if identifier is None else ""
         fields: dict[str, Any] = {
             "id": self._also_deleted(identifier) if identifier else in_history or place,
             "conversation_id": self._conversation_id(conversation, tenant) if conversation else NOTHING,
@@ -420,111 +420,95 @@ class _Guesser:
             other = column.path.replace(row, old)
         return column.path if other == column.path else f"{column.path} || {other}"
 
-    def _role(self) -> tuple[Column | None, Any]:
-        """Return the column of the role, and what stands in the file for it."""
-        role = self.take(_as_role)
+    def _role(self) -> Any:
+        """Return what stands in the file for the role."""
+        self.role = role = self.take(_as_role)
         if role is None:
-            return None, None
+            return None
         known = _known_roles(role)
-        self.sides = {at: known.get(role_name(one), "") for at, one in role.values.items()}
         counts = Counter(role_name(one) for one in role.values.values())
         if unknown := {name: count for name, count in counts.items() if name not in known}:
             shown = ", ".join(f"{json.dumps(name, ensure_ascii=False)} ({count})" for name, count in unknown.items())
             self.notes["role"] = f"not known, please write or skip: {shown}"
         roles = {name: known[name] for name in sorted(known) if name.lower() not in ROLES}
-        return role, {"path": role.path, "values": roles} if roles else role.path
+        return {"path": role.path, "values": roles} if roles else role.path
 
-    def _conversation(self) -> Column | None:
-        def score(one: Column, group: str) -> float:
-            if one.path == "key" or not one.are_ids or not one.is_about(group):
-                return 0
-            return 2 + one.is_id + (one.distinct < len(one.values))
+    def first(self, *rows: str) -> Column | None:
+        """Return the best column of the first of these rows of the table of fields that fits any."""
+        return next((best for row in rows if (best := self.take(lambda one, row=row: self._score(one, row)))), None)
 
-        def place(one: Column) -> float:
-            have_digits = all(any(map(str.isdigit, str(value))) for value in one.values.values())
-            return one.differs and have_digits and score(one, "places")
+    def _score(self, column: Column, row: str) -> float:
+        """Return how well a column fits a row of the table of fields, by what is known of the others; 0 if not."""
+        values, scope = column.values, [self.conversation, self.tenant]
+        named = list(map(str, self.conversation.values.values())) if self.conversation else []
+        facts = {
+            **vars(column),
+            "is_complete": len(values) >= len(self.messages),
+            "is_of_row": self._is_primary_key(column),
+            "has_conversation": self.conversation is not None,
+            "is_conversation": self.conversation and list(map(str, values.values())) == named,
+            "is_user": any(one.about["users"] and one.values == values for one in self.columns if one is not column),
+            "is_one_of_each": _is_one_of_each(column, *scope),
+            "differs_in_nearly_each": self.conversation and column.distinct >= NEARLY_ALL * self.conversation.distinct,
+            "differs_by_user": self.user and self.user.are_numbers and _mixed(self.user.values, [column], [self.user]),
+            "have_several_roles": 2 * _mixed(values, [self.role], [column]) > column.distinct,
+            "have_several_tenants": any(one.about["tenants"] and one.differs for one in self.columns),
+        }
+        table = SHAPES["fields"][row]
+        is_fit = bool(Expression(table["must"]).find(facts))
+        return is_fit and 1 + sum(bool(Expression(like).find(facts)) for like in table["likes"])
 
-        share_ids = any(one.is_about("tenants") and one.differs for one in self.columns)  # as several tenants may do
-        named = self.take(lambda one: one.differs and score(one, "conversations"))
-        return named or (share_ids and self.take(lambda one: score(one, "conversations"))) or self.take(place)
+    def _find_people(self) -> None:
+        """Find the conversation, the tenant and the user, so that no conversation has several users."""
+        self.conversation = self.first("conversations", "shared_conversations", "places", "talks")
+        self.tenant = self.first("tenants")
+        is_writer = self.conversation is not None and self.conversation.about["writers"]
+        self.user = self.first("users") or (self.conversation if is_writer else None)
+        self.tenant = self.tenant or self.first("shops")
+        if self.user and any(self._is_finer(one, self.user) for one in self.columns):
+            self.notes["user_id"] = f"please check: one {self.user.path} has several, so these or that are the people"
+            self.user = None
+        elif self.tenant is None and self.conversation is not None:
+            shared = [one for one in self.columns if self._score(one, "shared_tenants")]
+            for self.tenant in sorted(shared, key=self._nearness, reverse=True):
+                talks = _groups(self.tenant.values, [self.role], [self.conversation, self.tenant]).values()
+                by_both = self.first("users")
+                if by_both or 2 * sum(len(sides) > 1 for sides in talks) > len(talks):
+                    self.user = by_both or self.user
+                    break
+            else:
+                self.tenant = None
+        self.user = self.user or self.first("keys")
 
-    def _tenant_and_user(self, conversation: Column | None, role: Column | None) -> tuple[Column | None, Column | None]:
-        def tenant_of(one: Column, *groups: str) -> float:
-            return one.are_ids and one.is_about(*groups) and 1 + one.is_id + _is_one_of_each(one, conversation)
+    def _is_finer(self, column: Column, user: Column) -> bool:
+        """Return whether a user has several values of a column that might be the user as well, but for passing ones."""
+        may_be = column.about["users"] and not column.about["passing"] and self._score(column, "users")
+        return bool(may_be and self.conversation and _mixed(column.values, [column], [user]))
 
-        strict = self.take(lambda one: tenant_of(one, "tenants") * _is_one_of_each(one, conversation))
-        user = self.take(lambda one: _as_user(one, conversation))
-        if strict is None and user and all(str(value).isdigit() for value in user.values.values()):
-            of_shops = [one for one in self.columns if one.is_about("shops") and _is_one_of_each(one, conversation)]
-            # the same number in two shops may be two people
-            strict = self.take(lambda one: one in of_shops and bool(_mixed(user.values, [one], [user])))
-        if user and any(_is_finer(one, user, conversation) for one in self.columns):
-            self.notes["user_id"] = f"please check: one {user.path} has several, so these or that are the people"
-            return strict, None
-        if strict or conversation is None:
-            return strict, user
-        tenants = [
-            one for one in self.columns if tenant_of(one, "tenants", "shops") and not _is_one_of_each(one, conversation)
-        ]
-        for tenant in sorted(tenants, key=self._nearness, reverse=True):
-            by_both = self.take(lambda one, of=tenant: _as_user(one, conversation, of))  # type: ignore[misc]
-            talks = _groups(tenant.values, [role], [conversation, tenant]).values()
-            do_talk = 2 * sum(len(sides) > 1 for sides in talks) > len(talks)
-            if by_both or do_talk:  # the same conversation id in two tenants
-                return tenant, by_both or user
-        return None, user
-
-    def _of_key(self, conversation: Column) -> Column | None:
-        """Return the key if it is the user: many applications partition by user, but others by shop or conversation."""
-        named = list(map(str, conversation.values.values()))
-
-        def is_user(one: Column) -> bool:
-            is_other = one.path.split(".")[0] != "key" or list(map(str, one.values.values())) == named
-            return not is_other and _is_each(one, conversation) and _is_one_of_each(one, conversation)
-
-        return self.take(is_user)
-
-    def _by_role(self, role: Column | None, user: Column | None) -> Column | None:
-        """Return a column in whose groups several roles talk, as nobody but a conversation's sides do."""
-
-        def score(one: Column) -> float:
-            if not one.differs or one.distinct == len(one.values) or (user and one.values == user.values):
-                return 0
-            if one.path not in ("key", "key.payload") and not one.is_about("writers"):
-                return 0
-            return 2 * _mixed(one.values, [role], [one]) > one.distinct and 1 + (one.path != "key")
-
-        return self.take(score) if role else None
-
-    def _identifier(
-        self, conversation: Column | None, role: Column | None, tenant: Column | None, edits: str
-    ) -> Column | None:
+    def _identifier(self, edits: str) -> Column | None:
         """Return a column with an id per message: where it repeats, it is the same message again."""
         texts = len({repr(self.content.values[at]) for at in self.messages}) if self.content else 0
         sometimes = [one for one in self.everything if one.truth or len(one.values) < len(self.messages)]
         alike = [one for one in sometimes if len({*map(type, one.values.values())}) == 1]  # others cannot be compared
         flags = self._flags(alike, "updated")
         flags += [one.path for one in alike if self.content and _is_former(one, self.content)]
-        times = [one for one in self.columns if one.named("times") and _unit_of(one)]
+        times = [one for one in self.columns if one.named("times") and one.unit]
         times = [one for one in times if one.distinct >= NEARLY_ALL * texts]
 
         def score(one: Column) -> float:
-            of_others = ("conversations", "places", "users", "accounts", "writers", "tenants", "quoted")
-            is_key = self._is_primary_key(one)
-            is_named = is_key or one.is_id or one.is_about("messages", "events")
-            if not (one.are_ids and is_named and len(one.values) >= len(self.messages)) or one.is_about(*of_others):
+            found, is_key, by = self._score(one, "id"), self._is_primary_key(one), [one, self.tenant]
+            if not found:
                 return 0
-            by = [one, tenant]
-            if (is_key or (one.is_id and one.is_about("messages"))) and _mixed(one.values, [conversation], by):
-                by.append(conversation)  # it counts in each conversation
-            if len(_groups(one.values, [], by)) < USUALLY * texts or _mixed(one.values, [conversation, role], by):
+            if (is_key or (one.is_id and one.about["messages"])) and _mixed(one.values, [self.conversation], by):
+                by.append(self.conversation)  # it counts in each conversation
+            if len(_groups(one.values, [], by)) < USUALLY * texts:
                 return 0
             own = [edits if is_key or edits != "`true`" else "", *flags]
             is_edit = Expression(" || ".join(filter(None, own)) or NOTHING)
             first = [at for at in self.messages if not is_edit.find(self.sample.records[at])]
-            if all(_mixed(first, [told], by) for told in (self.content, *times)):
-                return 0  # a text would replace another one of another time, without a word of an edit
-            return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2 + 4 * is_key
+            is_reused = all(_mixed(first, [told], by) for told in (self.content, *times))
+            # a text would replace another one of another time, without a word of an edit
+            return 0 if is_reused or _mixed(one.values, [self.conversation, self.role], by) else found
 
         return self.take(score)
 
@@ -534,8 +518,9 @@ class _Guesser:
         keys = [columns[path] for path in (f"key.{name}", f"key.payload.{name}") if self.envelope and path in columns]
         return any(all(key.values.get(at) == one for at, one in column.values.items()) for key in keys)
 
-    def _in_history(self, conversation: Column | None) -> str:
+    def _in_history(self) -> str:
         """Return an id for the items of a list if each record repeats all that was said: the place in it."""
+        conversation = self.conversation
         if not self.foreach or conversation is None or self.content is None:
             return ""
         index = Column("index", (), {at: self.sample.records[at]["index"] for at in self.messages})
@@ -545,15 +530,8 @@ class _Guesser:
 
     def _sent_at(self) -> Any:
         """Return what stands in the file for the time."""
-
-        def score(one: Column) -> float:
-            if len(one.values) < len(self.messages) or _any(one.last, "later") or not _unit_of(one):
-                return 0
-            return one.named("times")
-
-        if column := self.take(score):
-            unit = _unit_of(column)
-            return column.path if unit == "iso" else {"path": column.path, "unit": unit}
+        if column := self.first("times"):
+            return column.path if column.unit == "iso" else {"path": column.path, "unit": column.unit}
         if self.envelope is None or not self.envelope["changed_ms"]:
             return None
         self.notes["sent_at"] = "not found: this is the time of the change, not that of the message"
@@ -563,10 +541,10 @@ class _Guesser:
         """Return expressions for what the user never saw: notes among the people who serve them."""
         found = self._flags(self.everything, "private", "shown", beside=("messages", "users"))
         for column in self.everything:
-            is_kind = column.is_about("kinds")
+            is_kind = column.about["kinds"]
             about = [column.noun, *(column.parts[-2] if is_kind and len(column.parts) > 1 else ())]
             hidden = [f"hidden_{group}" for group in ("audiences", "kinds", "places", "authors") if _any(about, group)]
-            if is_kind and (_any(column.last, "messages") or self._is_mixed_in_talks(column)):
+            if is_kind and (column.ends["messages"] or self._is_mixed_in_talks(column)):
                 hidden.append("hidden_messages")
             if hidden and column.distinct <= FEW:
                 found += [column.equals(text) for text in column.texts if _any(_words(text), *hidden)]
@@ -575,7 +553,7 @@ class _Guesser:
     def _is_mixed_in_talks(self, column: Column) -> bool:
         """Return whether a column differs within conversations, or within those of a key if none is named."""
         columns = self.sample.columns
-        talks = [one for one in columns.values() if one.is_about("conversations") and one.differs]
+        talks = [one for one in columns.values() if one.about["conversations"] and one.differs]
         return any(_mixed(column.values, [column], [one]) for one in talks or filter(None, [columns.get("key")]))
 
     def _edits(self) -> str:
@@ -590,9 +568,9 @@ class _Guesser:
                 edits = edits or column.equals(*found)
         return edits
 
-    def _all_deletions(self, identifier: Column | None, conversation: Column | None) -> str:
+    def _all_deletions(self, identifier: Column | None) -> str:
         """Return an expression for deletions, or ""."""
-        deletions = self._deletions(identifier, conversation) if identifier else []
+        deletions = self._deletions(identifier) if identifier else []
         if self.envelope is not None:
             changes = {at: record_row(record["value"]) for at, record in enumerate(self.sample.records)}
             gone, text = Expression(self.envelope["gone"]), Expression(self.content.path if self.content else NOTHING)
@@ -625,14 +603,14 @@ class _Guesser:
             found.append(moment if is_moment else column.equals(*column.truth[is_off : is_off + 1]))
         return list(filter(None, found))
 
-    def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
+    def _deletions(self, identifier: Column) -> list[str]:
         found = [path for path, group in self.sample.twins.items() if group == "deleted"]
         found += self._flags(self.everything, "deleted")
         rows = self._flags(self.everything, "retired", "live")
         found += [flag for flag in rows if self._hides(flag, identifier, self.envelope is not None)]
         found += [flag for flag in self.private if flag not in found and self._hides(flag, identifier)]
         self.private = [flag for flag in self.private if flag not in found]
-        wanted = [self.sample.columns[one.path] for one in (identifier, conversation) if one]
+        wanted = [self.sample.columns[one.path] for one in (identifier, self.conversation) if one]
         for column in self.kinds:
             rows = [one for one in column.texts if _any(_words(one), "retired") and not _is_of_other(column.parts[-2:])]
             gone = [
@@ -705,38 +683,13 @@ def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
 
 def _is_former(old: Column, column: Column) -> bool:
     """Return whether an old value has the name of another one but for the words that say so."""
-    return old.has("old") and _bare(old.path, "new", "old") == _bare(column.path, "new", "old")
+    return old.has["old"] and _bare(old.path, "new", "old") == _bare(column.path, "new", "old")
 
 
 def _bare(path: str, *groups: str) -> tuple[tuple[str, ...], ...]:
     """Return the words of a path without those of these groups."""
     steps = (tuple(word for word in _words(step) if not _any([word], *groups)) for step in path.split("."))
     return tuple(filter(None, steps))
-
-
-def _is_each(column: Column, conversation: Column) -> bool:
-    """Return whether nearly every conversation has another value: users have few of them in a sample, shops many."""
-    return column.differs and column.distinct >= NEARLY_ALL * conversation.distinct
-
-
-def _is_finer(column: Column, user: Column, conversation: Column | None) -> bool:
-    """Return whether a user has several values of a column that might be the user as well, but for passing ones."""
-    may_be = _as_user(column, conversation) >= 2 and not column.is_about("passing")
-    return may_be and conversation is not None and bool(_mixed(column.values, [column], [user]))
-
-
-def _as_user(column: Column, conversation: Column | None, tenant: Column | None = None) -> float:
-    """Score a column as the user, of whom each conversation has exactly one."""
-    may_tell = column.path != "key" and column.differs and not column.has("staff")
-    repeats = column.distinct < len(column.values)  # or it may be an id of the message
-    if not (may_tell and (repeats or conversation) and _is_one_of_each(column, conversation, tenant)):
-        return 0
-    if column.is_about("accounts"):
-        return 1 + column.is_id if conversation and _is_each(column, conversation) else 0
-    if column.is_about("users") and not column.has("writers"):
-        return 2 + column.is_id + (column.noun not in ("user", "usr")) + 2 * repeats
-    is_writer = column.has("writers") and column.is_about("writers", "users") and conversation is not None
-    return 1 if is_writer and column.is_id else 0
 
 
 def _as_role(column: Column) -> float:
@@ -749,7 +702,7 @@ def _as_role(column: Column) -> float:
 
 def _known_roles(column: Column) -> dict[str, str]:
     """Return the role that each value stands for, if any. In a field like `is_bot`, the name decides."""
-    said = ROLE_OF.get("_".join(word for word in column.last if not _any([word], "flags")))
+    said = ROLE_OF.get("_".join(column.flagged))
     if said is not None and column.truth:
         return dict(zip(map(role_name, column.truth), (said, "assistant" if said == "user" else "user"), strict=True))
     names = {role_name(one) for one in column.values.values()}
@@ -779,12 +732,6 @@ def _is_of_other(parts: Iterable[Iterable[str]]) -> bool:
     """Return whether parts of a path name the conversation or a person, and not the message."""
     words = [word for part in parts for word in part]
     return _any(words, "conversations", "places", *PEOPLE) and not _any(words, "messages", "events")
-
-
-def _unit_of(column: Column) -> Unit | None:
-    """Return the unit in which all values are plausible times, or None."""
-    units: tuple[Unit, ...] = ("iso", *SECONDS)
-    return next((unit for unit in units if all(moment_of(one, unit) for one in column.values.values())), None)
 
 
 def key_format_of(keys: Sequence[bytes | None], headers: Sequence[str] = ()) -> KeyFormat:
