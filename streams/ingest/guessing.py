@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product, takewhile
 from typing import Any
 from unicodedata import normalize
@@ -35,6 +36,7 @@ from afterword_text.content import ROLES, ContentUnreadable, flatten, name_words
 
 NOTHING = "`null`"
 """The expression of a required field that was not found."""
+NOT_FOUND = "not found: please write it"
 PLACE = ("topic", "to_string(partition)", "to_string(offset)", "to_string(index)")
 """Parts of an id for messages without one; the last is of an item of a list."""
 MAX_DEPTH = 10
@@ -211,11 +213,10 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]
             with suppress(orjson.JSONDecodeError):
                 path, value = f"from_json({path})", orjson.loads(value)
         if isinstance(value, dict) and len(parts) < MAX_DEPTH:
-            is_union = len(value) == 1 and parts and PATTERNS["union"].fullmatch(next(iter(value)))
-            waiting += [
-                (f"{path}.{_name(name)}", parts if is_union else (*parts, _words(name)), one)
-                for name, one in value.items()
-            ]
+            is_union = len(value) == 1 and PATTERNS["union"].fullmatch(next(iter(value)))
+            for name, one in value.items():
+                is_about_it = parts and (is_union or name in WORDS["wrappers"])
+                waiting.append((f"{path}.{_name(name)}", parts if is_about_it else (*parts, _words(name)), one))
         elif not isinstance(value, dict | InvalidRecord):
             yield path, parts, value
             if _are_objects(value) and len(value) == 1 and (_are_messages(value) or not {*value[0]} & WORDS["texts"]):
@@ -260,7 +261,8 @@ def guess(records: Sequence[Named], key_format: KeyFormat = "text") -> Guess:
     """Guess the mapping. Without records, everything is missing."""
     for program in SHAPES["programs"]:
         if records and all(map(Expression(program["when"]).find, records)):
-            return Guess(program["source"])
+            missing = [name for name, path in program["source"]["map"].items() if path == NOTHING]
+            return Guess(program["source"], missing, dict.fromkeys(missing, NOT_FOUND))
     return _Guesser(records, key_format).guess()
 
 
@@ -400,7 +402,7 @@ class _Guesser:
             "edits": edits and identifier and {"when": edits, "creates": True},
             "deletions": deletions and {"when": deletions},
         }
-        notes = {**dict.fromkeys(missing, "not found: please write it"), **self.notes}
+        notes = {**dict.fromkeys(missing, NOT_FOUND), **self.notes}
         return Guess({name: value for name, value in source.items() if value}, missing, notes)
 
     def _conversation_id(self, conversation: Column, tenant: Column | None) -> str:
@@ -435,9 +437,9 @@ class _Guesser:
 
     def first(self, *rows: str) -> Column | None:
         """Return the best column of the first of these rows of the table of fields that fits any."""
-        return next((best for row in rows if (best := self.take(lambda one, row=row: self._score(one, row)))), None)
+        return next((best for row in rows if (best := self.take(partial(self._score, row)))), None)
 
-    def _score(self, column: Column, row: str) -> float:
+    def _score(self, row: str, column: Column) -> float:
         """Return how well a column fits a row of the table of fields, by what is known of the others; 0 if not."""
         values, scope = column.values, [self.conversation, self.tenant]
         named = list(map(str, self.conversation.values.values())) if self.conversation else []
@@ -469,9 +471,10 @@ class _Guesser:
             self.notes["user_id"] = f"please check: one {self.user.path} has several, so these or that are the people"
             self.user = None
         elif self.tenant is None and self.conversation is not None:
-            shared = [one for one in self.columns if self._score(one, "shared_tenants")]
-            for self.tenant in sorted(shared, key=self._nearness, reverse=True):
-                talks = _groups(self.tenant.values, [self.role], [self.conversation, self.tenant]).values()
+            shared = [one for one in self.columns if self._score("shared_tenants", one)]
+            for tenant in sorted(shared, key=self._nearness, reverse=True):
+                self.tenant = tenant
+                talks = _groups(tenant.values, [self.role], [self.conversation, tenant]).values()
                 by_both = self.first("users")
                 if by_both or 2 * sum(len(sides) > 1 for sides in talks) > len(talks):
                     self.user = by_both or self.user
@@ -482,7 +485,7 @@ class _Guesser:
 
     def _is_finer(self, column: Column, user: Column) -> bool:
         """Return whether a user has several values of a column that might be the user as well, but for passing ones."""
-        may_be = column.about["users"] and not column.about["passing"] and self._score(column, "users")
+        may_be = column.about["users"] and not column.about["passing"] and self._score("users", column)
         return bool(may_be and self.conversation and _mixed(column.values, [column], [user]))
 
     def _identifier(self, edits: str) -> Column | None:
@@ -496,7 +499,7 @@ class _Guesser:
         times = [one for one in times if one.distinct >= NEARLY_ALL * texts]
 
         def score(one: Column) -> float:
-            found, is_key, by = self._score(one, "id"), self._is_primary_key(one), [one, self.tenant]
+            found, is_key, by = self._score("id", one), self._is_primary_key(one), [one, self.tenant]
             if not found:
                 return 0
             if (is_key or (one.is_id and one.about["messages"])) and _mixed(one.values, [self.conversation], by):
@@ -586,7 +589,11 @@ class _Guesser:
         return " || ".join(filter(None, deletions))
 
     def _flags(
-        self, columns: Iterable[Column], group: str, other: str = "", beside: Sequence[str] = ("moments", "messages")
+        self,
+        columns: Iterable[Column],
+        group: str,
+        other: str = "",
+        beside: Sequence[str] = ("moments", "messages", "loaders"),
     ) -> list[str]:
         """Return expressions for columns that say this of a message, or when or by whom it was done, or that the other
         is not so. `beside` are the groups of words that may stand beside that word.
@@ -667,7 +674,8 @@ def _groups(
     found: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for at in rows:
         group, value = (tuple(repr(one.values.get(at)) for one in columns if one) for columns in (by, of))
-        found.setdefault(group, set()).add(value)
+        if {*value} != {"None"}:  # an update may tell the columns that it changes alone
+            found.setdefault(group, set()).add(value)
     return found
 
 
@@ -706,7 +714,8 @@ def _known_roles(column: Column) -> dict[str, str]:
     if said is not None and column.truth:
         return dict(zip(map(role_name, column.truth), (said, "assistant" if said == "user" else "user"), strict=True))
     names = {role_name(one) for one in column.values.values()}
-    return {name: role for name in names if (role := ROLE_OF.get(name.lower().replace("-", "_")))}
+    said_by = {name: "_".join(word for word in _words(name) if not _any([word], "messages")) for name in names}
+    return {name: ROLE_OF[one] for name in names for one in (name.lower(), said_by[name]) if one in ROLE_OF}
 
 
 def _known_by(user: Column, conversation: Column | None) -> str:
@@ -724,8 +733,8 @@ def _says(column: Column, value: str, group: str) -> bool:
     is_operation = any({*part} & {"op", "operation", "change"} for part in column.parts)
     if is_operation and said == [group[0]]:  # d, D, -D, u, U, +U
         return True
-    is_of_other = any(word != "chat" and _any([word], "conversations", "users", "places") for word in said)
-    return _any(said, group) and not is_of_other
+    of_others = [word for word in said if word != "chat" and _any([word], "conversations", "users", "places")]
+    return _any(said, group) and (not of_others or _any(said, "messages"))
 
 
 def _is_of_other(parts: Iterable[Iterable[str]]) -> bool:
