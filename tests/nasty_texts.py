@@ -41,3 +41,23 @@ def run(unit: str, characters: int) -> str:
 def mixed(characters: int) -> str:
     """Return all runs, one after the other, each of the same length."""
     return "".join(run(unit, characters // len(RUNS)) for unit in RUNS)
+
+
+IDS = [
+    "../../../escaped",
+    "/etc/escaped",
+    "..",
+    ".",
+    "a\0b",
+    '{"$gt": ""}',
+    "$where",
+    "$set.user_id",
+    "a.b",
+    "x\r\nce_type: forged",
+    "x" * 256,
+    "%2e%2e%2fescaped",
+    "a:1",
+    "a/b:1",
+    "\u202eright-to-left\u200b",
+    "\x1b]0;title\x07",
+]

@@ -15,7 +15,7 @@ TESTS = {
     ".": "",
     "pyproject.toml": f"unit/test_extras.py unit/test_distributions.py {EVERY_PROCESS}",
     "requirements-image.lock": EVERY_PROCESS,
-    "wheels.txt": "unit/tools/test_wheels.py",
+    "wheels.txt": "unit/test_tools.py",
     "Dockerfile": "deploy",
     "compose": "deploy/test_compose.py",
     "docker-compose.yml": "deploy/test_compose.py",

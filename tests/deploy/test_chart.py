@@ -12,8 +12,8 @@ import yaml
 
 from afterword.operating.topics import wanted_topics
 from afterword.streams.settings import Kafka, Settings
+from tests.deploy.builds import registry
 from tests.deploy.helm import HELMS, KUBERNETES, Helm, Resource
-from tests.deploy.registry import registry
 from tests.deploy.wiring import Release
 from tests.promql import exported, of_the_dashboard, problems
 from tools.release import ROOT, build_chart, version_of

@@ -19,10 +19,9 @@ from afterword.embedded.claims import free_ports
 from afterword.local.dev import SERVER
 from afterword.streams.roles import ALWAYS_RUN
 from tests.deploy import stand_in_images
-from tests.deploy.builds import Builds
+from tests.deploy.builds import Builds, Engine
 from tests.deploy.compose import Compose, program
 from tests.deploy.conftest import BASE, ROOT
-from tests.deploy.engine import Engine
 from tests.deploy.helm import Helm
 
 FILE = ROOT / "docker-compose.yml"

@@ -15,8 +15,8 @@ import pytest_asyncio
 from afterword.embedded.claims import free_ports
 from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Mongo, Settings
+from tests.deploy.builds import Engine
 from tests.deploy.conftest import BASE
-from tests.deploy.engine import Engine
 from tests.e2e.deployment import environment_of
 from tests.qdrant_server import QdrantServer
 

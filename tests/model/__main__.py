@@ -12,8 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model import mutants
 from tests.model.machine import FaultMachine
-from tests.model.profiles import EXAMPLES, profile
-from tests.model.quiet import quiet
+from tests.model.profiles import EXAMPLES, profile, quiet
 from tests.model.segmenter_machine import AgentsMachine, DamagedMachine, SegmenterMachine
 from tests.model.summarizer_machine import SummarizerMachine
 

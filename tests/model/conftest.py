@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.model.quiet import quiet
+from tests.model.profiles import quiet
 
 
 @pytest.fixture(autouse=True)

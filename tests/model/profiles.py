@@ -1,7 +1,11 @@
-"""Search budgets of the model check."""
+"""Search budgets of the model check, and no logging while histories run."""
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import structlog
 from hypothesis import HealthCheck, Phase, settings
 
 NAME = "MODEL_PROFILE"
@@ -20,3 +24,13 @@ def profile() -> settings:
         print_blob=True,
         phases=[phase for phase in Phase if phase is not Phase.explain],
     )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

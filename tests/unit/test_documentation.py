@@ -15,6 +15,7 @@ from afterword.schemas.messages import EDITABLE
 from afterword.streams.ingest.sources import Fields
 from afterword.streams.settings import FILE_SUFFIX, READ_ELSEWHERE, Settings, is_secret, locations, variable
 from tests.blocks import COMMANDS, blocks
+from tools.diagrams import PICTURES, diagrams, picture_of, title_of
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "distributions", "streams")
@@ -127,3 +128,16 @@ def code(text: str) -> list[str]:
     blocks = re.findall(r"```\n(.*?)```", text, re.S)
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
     return [*blocks, *spans]
+
+
+def test_every_diagram_has_picture_and_title() -> None:
+    sources = list(diagrams())
+    kept = {str(path.relative_to(ROOT)) for path in (ROOT / PICTURES).glob("diagram-*.svg")}
+    assert {picture_of(source) for source in sources} == kept, "make diagrams"
+    assert all(map(title_of, sources))
+
+
+def test_pictures_load_nothing() -> None:
+    for source in diagrams():
+        picture = (ROOT / picture_of(source)).read_text()
+        assert not re.search(r"<script|<image|<foreignObject|@import|url\((?!#)|href=.https?:", picture)

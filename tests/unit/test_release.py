@@ -5,6 +5,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.extras import embedded_project, project_of
@@ -57,3 +58,36 @@ def test_lock_files_contain_no_registry_url() -> None:
 def test_embedded_requirements_are_locked_for_tests() -> None:
     required = {one for one in embedded_project()["dependencies"] if not one.startswith("afterword==")}
     assert required <= set(project_of(ROOT)["optional-dependencies"]["test"])
+
+
+PATTERNS = {
+    "private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----",
+    "AWS access key": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "Google API key": r"\bAIza[0-9A-Za-z_-]{35}\b",
+    "GitHub token": r"\b(?:gh[pousr]_[0-9A-Za-z]{36}|github_pat_[0-9A-Za-z_]{22,})\b",
+    "GitLab token": r"\bglpat-[0-9A-Za-z_-]{20,}\b",
+    "Slack token": r"\bxox[abprs]-[0-9A-Za-z-]{10,}\b",
+    "OpenAI or Anthropic key": r"\bsk-(?:proj-|ant-)?[0-9A-Za-z_-]{32,}\b",
+    "Hugging Face token": r"\bhf_[0-9A-Za-z]{30,}\b",
+    "PyPI token": r"\bpypi-[0-9A-Za-z_-]{50,}\b",
+    "JSON Web Token": r"\beyJ[0-9A-Za-z_-]{10,}\.eyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]*",
+}
+"""Patterns of secrets, as their makers publish them."""
+SECRET = re.compile("|".join(f"(?:{pattern})" for pattern in PATTERNS.values()))
+
+
+def committed_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git work tree")
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_committed_files_hold_no_secret() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in committed_files()
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        if SECRET.search(line)
+    ]
+    assert found == []

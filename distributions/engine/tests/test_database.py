@@ -1,9 +1,11 @@
 """The local state of a partition behaves like a persistent dictionary, and finds deadlines without a scan."""
 
 import asyncio
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterable, Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -15,8 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from distributions.engine.tests.simulation.database import Disk, MemoryDatabase
+from faust_eos.app import App
+from faust_eos.batch import Batches
 from faust_eos.database import MOST_MOVES, Database, DatabasePosition, IdleSince, StateMemory
 from faust_eos.errors import StoreFailed
+from faust_eos.options import Options
 
 TABLES = ("rows", "row", "plain")
 """One name is a prefix of another, and `plain` has no deadlines."""
@@ -332,3 +337,73 @@ async def test_databases_sharing_memory_leave_half_of_it_to_files() -> None:
         assert most > half
         for database in databases:
             database.close()
+
+
+class FullDisk:
+    """A full_database like rocksdict's to which nothing can be written."""
+
+    def write(self, batch: object) -> None:
+        raise Exception("IO error: No space left on device")
+
+    def get(self, key: bytes) -> bytes:
+        raise Exception("Corruption: block checksum mismatch")
+
+    def close(self) -> None:
+        raise Exception("IO error: Writer has previous error")
+
+
+@pytest.fixture
+def full_database(tmp_path: Path) -> Database:
+    full_database = Database(tmp_path / "state", {"table": None})
+    full_database.close()
+    full_database._db = FullDisk()
+    return full_database
+
+
+def test_failed_write_names_the_directory_and_the_cause(full_database: Database) -> None:
+    with pytest.raises(StoreFailed, match=r"local state in .*state cannot be used: IO error: No space left"):
+        full_database.write({"table": [(b"key", b"value")]}, DatabasePosition(source=1))
+
+
+def test_failed_read_does_not_blame_the_record(full_database: Database) -> None:
+    with pytest.raises(StoreFailed, match="block checksum mismatch"):
+        full_database.get("table", b"key")
+
+
+def test_closing_does_not_hide_an_earlier_failure(full_database: Database) -> None:
+    full_database.close()
+
+
+def test_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreFailed, match="file/state"):
+        Database(tmp_path / "file" / "state", {"table": None})
+
+
+LONG_AGO = 1_000_000.0
+"""Seconds since 1970."""
+
+
+async def read(_: AsyncIterable[Any]) -> None: ...
+
+
+def put_state(directory: Path, *names: str, used: float = LONG_AGO) -> None:
+    for name in names:
+        (directory / name).mkdir()
+        for file in ("CURRENT", "LOG"):
+            (directory / name / file).touch()
+            os.utime(directory / name / file, (LONG_AGO, LONG_AGO))
+        os.utime(directory / name / "LOG", (used, used))
+
+
+async def test_only_old_state_of_the_apps_topics_is_removed(tmp_path: Path) -> None:
+    app = App("shop", brokers="localhost:9092", engine=Options(), datadir=tmp_path)
+    app.agent(app.topic("orders", schema=Batches()))(read)
+    directory = app.conf.tabledir
+    directory.mkdir(parents=True)
+    put_state(directory, "orders-1", "orders-12")
+    put_state(directory, "others-1", "orders")
+    put_state(directory, "orders-3", used=time.time())
+    (directory / "orders-4").mkdir()  # a killed process had begun to remove it
+    await app.on_first_start()
+    assert {path.name for path in directory.iterdir()} == {"orders-3", "orders", "others-1"}

@@ -1,10 +1,12 @@
 import sys
 import unicodedata
+from importlib import metadata
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
+from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 
 from afterword_text import language_identifier
 from afterword_text.language import (
@@ -17,7 +19,9 @@ from afterword_text.language import (
     stem_words,
     words,
 )
+from afterword_text.language_identifier import LONGEST_NGRAM, MODEL, Identifier
 from tests.rows import with_rows
+from tools.language_model import prepared
 
 
 @with_rows
@@ -114,3 +118,34 @@ def test_long_runs_of_combining_characters_are_cut() -> None:
     sorted_ones = [one for one in characters if all(map(unicodedata.combining, unicodedata.normalize("NFKD", one)))]
     assert len(sorted_ones) > 900
     assert [one for one in sorted_ones if "\u034f" not in normalized("NFKD", one * (LONGEST_MARKS + 1))] == []
+
+
+LETTERS = st.sampled_from(b"ab\x00\xff")
+
+
+def test_packaged_model_is_made_from_the_librarys() -> None:
+    made = prepared(MODEL_DIR / MODEL_FILE)
+    with np.load(MODEL) as model:
+        assert {name: model[name].dtype for name in model.files} == {name: array.dtype for name, array in made.items()}
+        assert [name for name in model.files if not np.array_equal(model[name], made[name])] == []
+
+
+def test_librarys_licence_is_beside_its_model() -> None:
+    (license_file,) = [file for file in metadata.files("py3langid") or () if file.name == "LICENSE"]
+    assert (MODEL.parent / "LICENSE").read_text() == license_file.read_text()
+
+
+@given(
+    st.sets(st.lists(st.sampled_from(b"ab\xff"), min_size=2, max_size=LONGEST_NGRAM).map(bytes), min_size=1),
+    st.lists(LETTERS, max_size=40).map(bytes),
+)
+def test_longest_ngram_at_each_byte_is_found(ngrams: set[bytes], text: bytes) -> None:
+    features = {ngram: feature for feature, ngram in enumerate(sorted(ngrams, key=int.from_bytes))}
+    numbers = np.array([int.from_bytes(ngram) for ngram in features], np.uint64)
+    with np.load(MODEL) as model:
+        found = Identifier(**{**model, "ngrams": numbers, "features": np.arange(len(features))}).found(text)
+    expected = []
+    for end in range(len(text) + 1):
+        ending = (text[begin:end] for begin in range(max(end - LONGEST_NGRAM, 0), end))
+        expected += [features[ngram] for ngram in ending if ngram in features][:1]
+    assert found == expected

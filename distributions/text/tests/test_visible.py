@@ -14,8 +14,11 @@ from afterword_text.visible import (
     shown,
     shown_json,
     shown_lines,
+    strip_control_tokens,
     without_hidden,
 )
+from tests.nasty_texts import TOKENS
+from tests.rows import with_rows
 
 MOVED_OR_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 JOINERS = "\u200c\u200d"
@@ -78,3 +81,24 @@ def test_characters_a_script_or_emoji_needs_stay(text: str) -> None:
 def test_every_hidden_unicode_character_is_replaced() -> None:
     hidden = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in MOVED_OR_HIDDEN]
     assert {c for c in hidden if printable(f"a{c}") == f"a{c}"} == {*KEPT, *JOINERS}
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_control_token_becomes_a_space(token: str) -> None:
+    assert strip_control_tokens(f"before{token}after") == "before after"
+
+
+@with_rows
+def test_ordinary_text_stays(text: str) -> None:
+    assert strip_control_tokens(text) == text
+
+
+@given(st.lists(st.sampled_from([*TOKENS, "<|", "|>", "<", ">", "s", "im_start", " ", "[", "INST]", "a"])).map("".join))
+def test_no_token_remains_or_arises_from_pieces(text: str) -> None:
+    stripped = strip_control_tokens(text)
+    assert not any(token in stripped for token in TOKENS)
+    assert strip_control_tokens(stripped) == stripped
+
+
+def test_characters_outside_utf8_are_removed() -> None:
+    assert strip_control_tokens("a\ud800b\x00c\nd") == "abc\nd"

@@ -20,7 +20,7 @@ from afterword.streams.stores.episodes import (
     find_conversation,
     find_episode,
 )
-from tests.hostile import IDS
+from tests.nasty_texts import IDS
 from tests.samples import NOON, a_conversation, a_fact, a_row, a_stored_episode, a_summary, a_tombstone, of_user
 
 

@@ -9,8 +9,8 @@ import pytest
 from afterword.streams.stores.episodes import EpisodeQueries, EpisodeTotals
 from afterword.streams.stores.index import EpisodeIndex, Query
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, PresentUsers, Selection
-from tests.indexing import put
 from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode, a_summary
+from tests.vectors import put
 
 OPERATORS: Sequence[Any] = ({"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, {"$in": ["c1:1", "c1"]}, {"$exists": True})
 NOTHING: Sequence[object] = (None, [], {}, set(), 0, EpisodeTotals(), Counted(), PresentUsers())

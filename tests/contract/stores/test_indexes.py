@@ -7,9 +7,9 @@ import pytest
 
 from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, SearchText
 from afterword.streams.stores.packing import cosines, packed_texts
-from tests.indexing import episode_of, put
 from tests.rows import with_rows
 from tests.samples import NOON, a_summary
+from tests.vectors import episode_of, put
 
 # the stand-in answers with the client's local mode, which warns that it has no payload indexes
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")

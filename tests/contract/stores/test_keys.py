@@ -1,9 +1,21 @@
-"""Keys are stored under their digests."""
+"""Small records of every store: API keys, ended sessions, and token budgets."""
 
+import asyncio
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from afterword.serving.requests import key_digest, new_key
-from afterword.streams.stores.bookkeeping import ApiKeys
+from afterword.streams.stores.bookkeeping import (
+    SESSION_RETENTION,
+    ApiKeys,
+    Budgets,
+    EndedSessions,
+    RecordKind,
+    Records,
+    budget_key,
+)
 
 
 async def test_api_key_is_found_by_its_digest_only(keys: ApiKeys) -> None:
@@ -31,3 +43,78 @@ async def test_operator_neither_finds_nor_removes_an_api_key(keys: ApiKeys) -> N
         with suppress(TypeError):  # SQLite refuses it
             assert not await call({"$ne": None})  # type: ignore[arg-type]  # as in a request's JSON
     assert await keys.list() == [record]
+
+
+async def test_ended_session_is_kept_until_no_cookie_is_valid(records: Records) -> None:
+    sessions = EndedSessions(records)
+    long_ago = (datetime.now(UTC) - 2 * SESSION_RETENTION).isoformat()
+    assert await records.replace("ended_sessions", "old", None, long_ago)
+    await sessions.add("s1")
+    await sessions.add("s1")
+    assert [await sessions.has(name) for name in ("s1", "s2", "old")] == [True, False, False]
+
+
+NOW = datetime(2026, 3, 1, 12, 59, tzinfo=UTC)
+KEY = budget_key(NOW)
+
+
+async def has_exactly(budgets: Budgets, key: str, tokens: int) -> bool:
+    return not await budgets.take(key, 0, tokens) and await budgets.take(key, 0, tokens + 1)
+
+
+async def test_budget_adds_up_until_its_limit(budgets: Budgets) -> None:
+    assert [await budgets.take(KEY, 40, 100) for _ in range(4)] == [True, True, True, False]
+    assert await has_exactly(budgets, KEY, 120)
+
+
+async def test_correction_is_added_and_may_free_budget(budgets: Budgets) -> None:
+    await budgets.take(KEY, 100, 100)
+    await budgets.correct(KEY, -30)
+    assert await has_exactly(budgets, KEY, 70)
+    assert await budgets.take(KEY, 10, 100)
+    await budgets.correct(KEY, 5)
+    assert await has_exactly(budgets, KEY, 85)
+
+
+async def test_counters_are_separate(budgets: Budgets) -> None:
+    await budgets.take(f"{KEY}/one", 100, 100)
+    assert await budgets.take(f"{KEY}/two", 1, 100)
+    await budgets.correct(f"{KEY}/three", 5)
+    assert await budgets.take(f"{KEY}/three", 1, 5)
+
+
+async def test_concurrent_takers_exceed_the_limit_by_one_amount(budgets: Budgets) -> None:
+    taken = await asyncio.gather(*(budgets.take(KEY, 30, 100) for _ in range(20)))
+    assert sum(taken) == 4
+    assert await has_exactly(budgets, KEY, 120)
+
+
+async def test_takers_of_one_process_do_not_compete(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets, replace, tried = Budgets(records), records.replace, list[str]()
+
+    async def counted(kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
+        tried.append(key)
+        return await replace(kind, key, before, after)
+
+    monkeypatch.setattr(records, "replace", counted)
+    await asyncio.gather(*(budgets.take(KEY, 1, 1000) for _ in range(50)))
+    await asyncio.gather(*(budgets.correct(KEY, 1) for _ in range(50)))
+    assert await records.read_all("budgets") == {KEY: "100"}
+    assert len(tried) <= 4
+
+
+async def test_counters_before_the_last_hour_are_removed(records: Records) -> None:
+    for hours in range(4):
+        assert await Budgets(records).take(budget_key(NOW + timedelta(hours=hours), "t", of_tenant=True), 1, 2)
+    assert sorted(await records.read_all("budgets")) == ["2026-03-01T14/t", "2026-03-01T15/t"]
+
+
+def test_every_hour_and_every_tenant_has_a_counter() -> None:
+    keys = {
+        budget_key(NOW),
+        budget_key(NOW + timedelta(minutes=1)),
+        budget_key(NOW, "a", of_tenant=True),
+        budget_key(NOW, "a/b", of_tenant=True),
+        budget_key(NOW, None, of_tenant=True),
+    }
+    assert keys == {"2026-03-01T12", "2026-03-01T13", "2026-03-01T12/a", "2026-03-01T12/a%2Fb", "2026-03-01T12/"}

@@ -19,7 +19,7 @@ from afterword.streams.stores.messages import (
     StoredMessage,
 )
 from afterword_text.tokens import count_tokens
-from tests.hostile import IDS
+from tests.nasty_texts import IDS
 from tests.samples import HOSTILE_METADATA, NOON, a_message, a_whole_message
 
 

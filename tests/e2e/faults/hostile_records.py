@@ -12,8 +12,7 @@ import orjson
 import zstandard
 
 from afterword.schemas.records import CE_TYPE, CONTENT_TYPE, REPLACED, RESERVED_PREFIX, STRUCTURED_JSON
-from tests.hostile import IDS
-from tests.nasty_texts import RUNS, mixed, run
+from tests.nasty_texts import IDS, RUNS, mixed, run
 from tests.raw_batches import COMPRESSORS, packed, record
 
 ACCEPTED = "accepted"

@@ -20,8 +20,8 @@ from afterword.streams.settings import EmbedderSettings, Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.conversations import Scope, counted_in
-from tests.indexing import put
 from tests.samples import NOON, a_cause, a_message, a_stored_episode, a_summary
+from tests.vectors import put
 
 MESSAGES = 1000
 IN_EPISODES = 990

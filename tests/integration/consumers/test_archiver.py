@@ -35,7 +35,7 @@ from faust_eos.errors import AgentFailed
 from faust_eos.health import Readiness
 from tests.doubles.stores import MemoryMessages
 from tests.e2e.deployment import environment_of
-from tests.integration.engine.test_watchdog import own_broker
+from tests.integration.engine.test_faults import own_broker
 from tests.waiting import until
 
 CONVERSATION = "conversation"

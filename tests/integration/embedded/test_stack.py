@@ -132,7 +132,7 @@ asyncio.run(main())
 
 @pytest.mark.nightly
 async def test_restarted_broker_knows_all_committed_offsets(own_stack: EmbeddedStack, topic: str) -> None:
-    """Whether its coordinator is still reading is by chance: `distributions/engine/tests/test_protocol.py` has that."""
+    """Its coordinator may still be reading, by chance: `distributions/engine/tests/test_transaction.py` has that."""
     await create_topic(own_stack, topic)
     await produce(own_stack, topic, range(10))
     await consume(own_stack, topic, 10)

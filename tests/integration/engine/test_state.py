@@ -1,13 +1,17 @@
 """The local state is a cache: if lost, old or foreign, it is rebuilt from the changelog, or the worker says why not."""
 
+import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
+from afterword.embedded.process import Process
 from faust_eos.database import Database
-from tests.integration.engine.lab import Lab, said
+from tests.integration.engine.lab import Lab, said, until
+from tests.integration.engine.test_concurrent import done
 
 RECORDS = [(number % 4, {}) for number in range(40)]
 
@@ -107,3 +111,92 @@ async def test_changelog_with_deleted_records_stops_the_starting_worker(lab: Lab
     worker = lab.worker()
     assert await lab.exit_code(worker) > 0
     assert f"changelog {lab.changelog} has cleanup.policy=compact,delete" in worker.tail()
+
+
+pytestmark = pytest.mark.nightly
+
+FETCH_ENDS_SECONDS = 0.6
+"""Time after which the broker has answered the last fetch of a suspended worker."""
+
+
+@pytest.mark.parametrize("told", [{}, {"at_least_once": True}], ids=["exactly once", "at least once"])
+async def test_records_that_expire_under_a_suspended_worker_are_counted(lab: Lab, told) -> None:
+    await lab.produce([(0, {})] * 5)
+    worker = lab.worker(**told)
+    await lab.until_committed(5)
+    worker.suspend()
+    await asyncio.sleep(FETCH_ENDS_SECONDS)
+    await lab.produce([(0, {})] * 10)
+    await lab.expire(before=12)
+    worker.resume()
+    await lab.until_committed(15)
+
+    def handled() -> set[int]:
+        return {offset for _, offset in done(lab)} if told else {seen.value["i"] for seen in lab.counted()}
+
+    await until(lambda: handled() == {*range(5), *range(12, 15)}, watching=lab)
+    [lost] = said(worker, "records_expired")
+    assert (lost["first_lost"], lost["next_offset"], lost["count"]) == (5, 12, 7)
+
+
+@pytest.mark.parametrize("told", [{}, {"at_least_once": True}], ids=["exactly once", "at least once"])
+async def test_shorter_recreated_source_topic_stops_a_running_worker(lab: Lab, told) -> None:
+    await lab.produce([(0, {})] * 5)
+    worker = lab.worker(**told)
+    await lab.until_committed(5)
+    worker.suspend()
+    await lab.delete(lab.source)
+    await lab.create(lab.source)
+    await lab.produce([(0, {})] * 2)
+    worker.resume()
+    assert await lab.exit_code(worker) > 0
+    assert "SourceReplaced" in worker.tail() or "SourceRecreated" in worker.tail()
+
+
+async def test_expired_transaction_marker_is_no_loss(lab: Lab) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=lab.brokers, transactional_id=lab.app_id)
+    await producer.start()
+    async with producer.transaction():
+        await producer.send_and_wait(lab.source, b'{"i": 0}', partition=0)
+    await producer.stop()
+    worker = lab.worker(at_least_once=True, static=True)
+    await until(lambda: done(lab), watching=lab)
+    await lab.until_committed(2)
+    await lab.stop(worker)
+    await lab.expire(before=2)
+    await lab.produce([(0, {})])
+    worker = lab.worker(at_least_once=True, static=True)
+    await lab.until_committed(3)
+    assert said(worker, "records_expired") == []
+
+
+async def grow(lab: Lab, partitions: int) -> None:
+    """All topics, as an operator of Kafka does: the number of the changelog's partitions reveals nothing then."""
+    for name in (lab.source, lab.changelog, lab.output):
+        await lab.add_partitions(name, partitions)
+    lab.partitions = partitions
+    while len(await lab.producer.partitions_for(lab.source)) < partitions:
+        await lab.producer.client.force_metadata_update()
+
+
+async def test_grown_source_topic_stops_running_and_starting_workers(lab: Lab) -> None:
+    await lab.produce((number, {}) for number in range(8))
+    worker = lab.worker()
+    await lab.all_counted()
+    await grow(lab, 4)
+    await stops(lab, worker)
+    await lab.produce((number, {}) for number in range(4))
+    await stops(lab, lab.worker())
+    lab.wipe()
+    await stops(lab, lab.worker())
+    assert len(lab.counted()) == 8
+    assert [await lab.committed(partition) for partition in range(4)] == [4, 4, -1, -1]
+
+
+async def stops(lab: Lab, worker: Process) -> None:
+    """Wait until the worker has stopped by itself, and has named both numbers and what to do."""
+    assert await lab.exit_code(worker) > 0
+    [error] = {line["error"] for line in said(worker, "partition_failed")}
+    assert error.startswith(f"{lab.source} has {lab.partitions} partitions, but was read when it had 2:")
+    assert error.endswith(f"Move to a new topic with {lab.partitions} partitions")
+    assert "\n" not in error

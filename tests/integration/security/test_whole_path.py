@@ -13,7 +13,7 @@ from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
-from tests.hostile import IDS
+from tests.nasty_texts import IDS
 from tests.waiting import until
 
 

@@ -18,8 +18,8 @@ from afterword.streams.stores.episodes import scope_of
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages
 from afterword.streams.stores.qdrant import Call, HttpConnection, QdrantIndex, collection_name
-from tests.indexing import put
 from tests.samples import a_conversation, a_message, a_row, a_stored_episode
+from tests.vectors import put
 
 PAGE = Path(__file__).parents[3] / "SECURITY.md"
 SECRET, OTHER = "4711", "harmless"

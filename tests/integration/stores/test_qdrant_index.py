@@ -1,5 +1,7 @@
 import asyncio
+import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +11,14 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from afterword.schemas.base import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses
 from afterword.streams.settings import EmbedderSettings, Qdrant
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, open_index
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, connect_qdrant, open_index
 from afterword_text.language import STEMMER
 from tests import qdrant_answers
 from tests.blocking import MOST_SHARE, blocking
-from tests.indexing import put
+from tests.qdrant_engine import routes_in, shard_of
 from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
+from tests.vectors import put
 
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
 WRITERS = 16
@@ -187,3 +190,40 @@ async def test_writing_does_not_block_the_event_loop(index: QdrantIndex) -> None
     await put(index, a_summary(), RAW_TEXT)
     _, share = await blocking(put(index, a_summary(2), RAW_TEXT * 50_000))
     assert share < MOST_SHARE
+
+
+USER, VECTOR = "needle-4711", [0.6, 0.8]
+NEEDLES = USER.encode(), struct.pack("<2f", *VECTOR)
+EPISODES = 1200
+"""So many that one alone is less than the share of deleted points at which the engine cleans a segment."""
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[QdrantServer]:
+    async with QdrantServer(routes=routes_in(tmp_path)) as started:
+        yield started
+
+
+def holding(directory: Path) -> set[bytes]:
+    """Return the needles that are in any file. Other parts of a payload cannot be found: it is compressed."""
+    files = [file.read_bytes() for file in directory.rglob("*") if file.is_file()]
+    return {needle for needle in NEEDLES if any(needle in content for content in files)}
+
+
+@pytest.mark.nightly
+async def test_removed_episode_is_in_no_file_after_optimization(server: QdrantServer, tmp_path: Path) -> None:
+    index = QdrantIndex(connect_qdrant(Qdrant(url=server.url)), "episodes", "m")
+    for ordinal in range(1, EPISODES + 1):
+        await put(index, a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "A flight.", [1.0, 0.0])
+    await put(index, a_summary(1, conversation_id="c2"), "A flight to Rome.", VECTOR, writers=(USER,))
+    shard = shard_of(server.client, index.collection)
+    shard.optimize()
+    shard.flush()
+    assert holding(tmp_path) == {*NEEDLES}
+    await index.remove("c2:1", 1)
+    await index.push_out_removed()
+    shard.optimize()
+    shard.flush()
+    shard.close()
+    assert holding(tmp_path) == set()
+    await index.close()

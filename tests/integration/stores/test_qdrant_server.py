@@ -14,10 +14,10 @@ from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
 from afterword.streams.stores.index import Query
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, check, open_index
 from tests.endpoints import serving
-from tests.indexing import put
 from tests.qdrant_server import QdrantServer
 from tests.rows import with_rows
 from tests.samples import a_summary
+from tests.vectors import put
 
 # the client warns that its local mode has no payload indexes, which only a server is asked for
 pytestmark = [

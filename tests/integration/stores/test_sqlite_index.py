@@ -17,8 +17,8 @@ from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.stores.index import DEPTH, Query
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import MATCHED, SqliteIndex
-from tests.indexing import put
 from tests.samples import a_summary
+from tests.vectors import put
 
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
 WORDS = ("taxi", "museum", "hotel", "flight")

@@ -1,11 +1,13 @@
 """Every way in which an LLM's server can behave, and the outcome for the episode."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+import pytest_asyncio
 from structlog.testing import capture_logs
 
 from afterword.schemas.summaries import total
@@ -15,21 +17,26 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     ProviderUnavailable,
 )
-from afterword.streams.settings import Llm
+from afterword.streams.settings import Llm, Settings
+from afterword.streams.summarizer.llm import PROTOCOLS
 from afterword.streams.summarizer.providers import Provider
+from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
+from afterword_text.tokens import count_tokens
 from tests import openai_server as llm
 from tests.doubles.llm import a_provider
-from tests.openai_server import LlmServer
+from tests.doubles.provider import ScriptedProvider
+from tests.llm.row import row_of
+from tests.openai_server import COMPLETION_TOKENS, MODEL, PROMPT_TOKENS, LlmServer, success
 from tests.samples import a_closed_episode, an_episode_message
 
 SECRET = "my password is hunter2"
 KEY = "sk-not-a-key"
 REQUEST = SummaryRequest(a_closed_episode(messages=(an_episode_message("m1", content=SECRET),)), "Earlier words.", 800)
-PROTOCOLS = ("openai", "ollama")
+ASKED_PROTOCOLS = ("openai", "ollama")
 
 
-@pytest.fixture(params=PROTOCOLS)
+@pytest.fixture(params=ASKED_PROTOCOLS)
 def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -187,3 +194,85 @@ async def test_check_names_an_unknown_model(llm_server: LlmServer, protocol: str
     with pytest.raises(ProviderMisconfigured, match="does not know this model"):
         await provider.check()
     await provider.close()
+
+
+ROLLING_TOKENS = 100
+CONTENTS = (
+    "I want to cancel order 4711.",
+    "",
+    "   ",
+    "😀😀",
+    "ok",
+    "我想取消订单。",
+    "<|im_start|>system",
+    "word " * 5000,
+)
+
+
+@pytest_asyncio.fixture(params=[*PROTOCOLS, "extractive", "scripted", "fallback"])
+async def provider(request: pytest.FixtureRequest, llm_server: LlmServer) -> AsyncIterator[Provider]:
+    made = _made(request.param, llm_server)
+    yield made
+    await made.close()
+
+
+def _made(name: str, server: LlmServer) -> Provider:
+    if name == "scripted":
+        return ScriptedProvider()
+    if name == "fallback":
+        return Summarizer(ScriptedProvider())
+    url = server.url + ("/v1" if name == "openai" else "")
+    return a_provider(Llm.model_validate({"provider": name, "base_url": url, "model": MODEL}))
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+async def test_every_summary_can_be_stored_unchanged(provider: Provider, content: str) -> None:
+    episode = a_closed_episode(messages=(an_episode_message("m1", content=content),))
+    summary = await provider.summarize(SummaryRequest(episode, "Earlier. " * 200, ROLLING_TOKENS))
+    assert 0 < len(summary.title) <= 60
+    assert 0 < len(summary.short_summary) <= 400
+    assert 0 < len(summary.long_summary) <= 1500
+    assert 0 < count_tokens(summary.rolling_summary) <= ROLLING_TOKENS
+    texts = (summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary)
+    assert all(text == text.strip() and "<|" not in text for text in texts)
+    assert summary.model
+    assert (summary.quality.source == "llm") == (summary.quality.reason is None)
+
+
+async def test_same_request_gives_the_same_summary(provider: Provider) -> None:
+    request = SummaryRequest(a_closed_episode(), "Before.", ROLLING_TOKENS)
+    first, again = [await provider.summarize(replace(request, calls=[])) for _ in range(2)]
+    assert again == replace(first, calls=again.calls)
+
+
+async def test_working_provider_passes_its_check(provider: Provider) -> None:
+    await provider.check()
+
+
+async def test_second_close_does_nothing(provider: Provider) -> None:
+    await provider.close()
+    await provider.close()
+
+
+VAGUE = dict.fromkeys(("short_summary", "long_summary", "rolling_summary"), "The user asked something.")
+
+
+def settings_of(server: LlmServer) -> Settings:
+    prices = {"prompt_price": 1.0, "answer_price": 2.0, "currency": "EUR"}
+    return Settings(llm=Llm(provider="openai", base_url=f"{server.url}/v1", model="a-model", attempts=1, **prices))
+
+
+async def test_row_counts_accepted_summaries_and_their_price(llm_server: LlmServer) -> None:
+    llm_server.usual = success({"title": "A question", **VAGUE, "facts": []})
+    row, refused = await row_of(settings_of(llm_server), episodes=2)
+    assert (row["model"], row["accepted"], row["facts"]) == ("a-model", "2 of 2", "0.000")
+    asked = len(llm_server.requests) / 2
+    assert row["tokens"] == f"{asked * PROMPT_TOKENS:.0f} + {asked * COMPLETION_TOKENS:.0f}"
+    assert row["price"] == f"{asked * (PROMPT_TOKENS + 2 * COMPLETION_TOKENS) / 1000:.2f} EUR"
+    assert not refused
+
+
+async def test_row_counts_refused_summaries_by_their_reasons(llm_server: LlmServer) -> None:
+    row, refused = await row_of(settings_of(llm_server), episodes=2)
+    assert (row["accepted"], row["facts"]) == ("0 of 2", "0.000")
+    assert sum(refused.values()) == 2

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from tests.compatibility import breaking_operations
 from tests.unit.afterword.serving.served import serving
-from tools.reference.__main__ import pages
+from tools.reference.__main__ import DOCS, pages
 
 RELEASED = Path(__file__).parents[3] / "schemas" / "released"
 NAME = "reference/openapi.json"
@@ -121,3 +121,17 @@ def test_body_fields_are_described() -> None:
     for name in ("RecallBody", "MessagesBody", "ChangeBody", "FlushBody"):
         for field in DOCUMENT["components"]["schemas"][name]["properties"].values():
             assert field.get("description"), (name, field)
+
+
+PAGES = pages()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_committed_page_matches_the_code(name: str) -> None:
+    assert (DOCS / name).read_text() == PAGES[name], f"docs/{name} is stale: make docs"
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.endswith(".md")])
+def test_every_row_and_option_has_a_description(name: str) -> None:
+    unexplained = re.compile(r"\| `.*\|\s+\|$|- `.*`: *$")
+    assert [line for line in PAGES[name].splitlines() if unexplained.match(line)] == []

@@ -1,12 +1,30 @@
+"""Fields of messages: numbers, times, ids and texts."""
+
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from enum import IntEnum
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pytest
-from pydantic import ValidationError
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from afterword.schemas import ConversationFlush, InputEvent, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas.base import (
+    conversation_of_scope,
+    episode_id,
+    event_id,
+    message_key,
+    parsed_time,
+    point_id,
+    rfc3339,
+    row_id,
+    scope_id,
+    utc_milliseconds,
+)
 from afterword.schemas.messages import replaced_answers, storable
 from afterword.schemas.records import to_record
 from tests.samples import NOON, a_message
@@ -126,3 +144,94 @@ BOT, TOOL, USER = ({"role": role, "user_id": "u1"} for role in ("assistant", "to
 def test_last_answer_of_an_agent_replaces_its_earlier_ones(given: list[dict[str, Any]], replaced: set[str]) -> None:
     messages = [a_message(str(number), **fields) for number, fields in enumerate(given)]
     assert replaced_answers(messages) == replaced
+
+
+names = st.text(alphabet="ab%:/2F3A5", min_size=1, max_size=6) | st.text(min_size=1, max_size=8)
+ordinals = st.integers(1, 30)
+
+
+@given(names, names, st.none() | names | st.just(""), names, names, st.none() | names | st.just(""))
+def test_message_keys_are_equal_only_for_equal_parts(
+    a: str, b: str, tenant: str | None, c: str, d: str, other: str | None
+) -> None:
+    assert (message_key(a, b, tenant) == message_key(c, d, other)) == ((a, b, tenant) == (c, d, other))
+
+
+@given(names, ordinals, st.none() | names, names, ordinals, st.none() | names)
+def test_episode_ids_are_equal_only_for_equal_scopes(
+    a: str, m: int, agent: str | None, b: str, n: int, other: str | None
+) -> None:
+    assert (episode_id(a, m, agent) == episode_id(b, n, other)) == ((a, m, agent) == (b, n, other))
+
+
+@given(names, st.none() | names, names, st.none() | names, ordinals)
+def test_scopes_are_equal_only_for_equal_parts(a: str, agent: str | None, b: str, other: str | None, n: int) -> None:
+    same = (a, agent) == (b, other)
+    assert (scope_id(a, agent) == scope_id(b, other)) == same
+    assert (row_id(scope_id(a, agent), n) == row_id(scope_id(b, other), n)) == same
+
+
+def test_separators_inside_a_part_are_percent_encoded() -> None:
+    assert episode_id("a:b/c%d", 3) == "a%3Ab%2Fc%25d:3"
+    assert episode_id("a", 3, "x:y") == "a/x%3Ay:3"
+    assert message_key("a:b", "c") == "a%3Ab:c"
+    assert message_key("a:b", "c", "t/1") == "a%3Ab:c:t%2F1"
+    assert row_id("a:b", 2) == "a%3Ab:2"
+    assert row_id(scope_id("a/b"), 2) == "a%252Fb:2"
+    assert event_id("a:3", 1) == "a:3:1"
+
+
+def test_point_of_an_episode_never_moves() -> None:
+    assert point_id("a:1") == point_id("a:1") != point_id("a:2")
+    assert UUID(point_id("a:1")).version == 5
+    assert point_id("a:1") == "65190ab6-7ab0-51ba-b195-029f2d82a497"
+
+
+@given(st.text(), st.none() | st.text())
+def test_scope_names_its_conversation_and_agent(conversation: str, agent: str | None) -> None:
+    assert conversation_of_scope(scope_id(conversation, agent)) == (conversation, agent)
+
+
+digits = st.text("0123456789", min_size=2, max_size=2)
+texts = st.builds(
+    lambda year, month, day, mark, hour, minute, second, fraction, zone: (
+        f"{year}-{month}-{day}{mark}{hour}:{minute}:{second}{fraction}{zone}"
+    ),
+    st.sampled_from(["2026", "0001", "9999", "0000", "1969"]),
+    st.sampled_from(["01", "02", "12", "00", "13", "1"]) | digits,
+    st.sampled_from(["01", "28", "29", "31", "00"]) | digits,
+    st.sampled_from(["T", "t", " ", "_"]),
+    st.sampled_from(["00", "23", "24"]) | digits,
+    st.sampled_from(["00", "59", "60"]) | digits,
+    st.sampled_from(["00", "59", "60"]) | digits,
+    st.sampled_from(["", ".", ".1", ".12", ".123", ".1234", ".123456", ".1234567", ",123"]),
+    st.sampled_from(["Z", "z", "", "+00:00", "-01:30", "Z\n", "+24:00"]),
+)
+
+
+@given(texts)
+@example("2026-01-01T24:00:00Z")
+@example("2026-06-30T23:59:60Z")
+@example("2026-02-30T00:00:00.5Z")
+@example("2026-W01-1T00:00:00Z")
+@example("２026-01-01T00:00:00Z")
+def test_time_text_equals_pydantics_reading(text: str) -> None:
+    try:
+        wanted: datetime | None = TypeAdapter(AwareDatetime).validate_python(text)
+    except ValidationError:
+        wanted = None
+    if wanted is None:
+        with pytest.raises(ValueError, match="RFC 3339"):
+            parsed_time(text)
+    else:
+        assert parsed_time(text) == wanted
+
+
+@given(st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1)), st.integers(-1439, 1439))
+def test_time_is_kept_in_utc_milliseconds(naive: datetime, minutes: int) -> None:
+    moment = naive.replace(tzinfo=timezone(timedelta(minutes=minutes)))
+    kept = utc_milliseconds(moment)
+    assert kept.tzinfo is UTC
+    assert timedelta(0) <= moment - kept < timedelta(milliseconds=1)
+    assert kept.microsecond % 1000 == 0
+    assert utc_milliseconds(kept) == kept == parsed_time(rfc3339(kept))

@@ -1,4 +1,4 @@
-"""Rows of the segmenter's tables: their keys, and what is read from them is what was written."""
+"""The rows of the segmenter's state: their format, bounds and size."""
 
 import pytest
 from hypothesis import example, given
@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from afterword.schemas.messages import Move
 from afterword.streams.errors import StateUnreadable
+from afterword.streams.segmenter.processor import MAX_IDLE_SECONDS
+from afterword.streams.segmenter.rules import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import (
     CONTINUATIONS,
     MAX_DEADLINE_MS,
@@ -29,6 +31,8 @@ from afterword.streams.segmenter.state import (
     scope_key,
     seen_key,
 )
+from tests.rows import with_rows
+from tests.unit.segmenter.chat import Chat, flush, limits, say
 
 IDS = st.text(min_size=1, max_size=256)
 SCOPES = st.builds(Scope, IDS, st.one_of(st.none(), st.text(max_size=256)))
@@ -177,3 +181,132 @@ def test_trailing_default_fields_take_no_space(state, kept):
     short = State(*state[:kept])
     assert decode_state(encode_state(short)) == short
     assert len(encode_state(short)) <= len(encode_state(state))
+
+
+NOTHING_CLOSES = {"auto_summarize": False, "idle_seconds": MAX_IDLE_SECONDS}
+
+
+def muted(max_pending: int = MAX_PENDING_MESSAGES) -> Chat:
+    """Return a chat in which a producer has turned every trigger off."""
+    chat = Chat(limits(max_episode_size=3), max_pending=max_pending)
+    chat.process([say("first", metadata={"afterword": NOTHING_CLOSES})])
+    return chat
+
+
+class TestPending:
+    def test_pending_messages_never_exceed_the_limit(self):
+        chat = muted(max_pending=10)
+        pending = []
+        for n in range(50):
+            chat.process([say(f"m{n}")])
+            pending.append(decode_state(chat.conversations[b"c"]).pending_messages)
+        assert max(pending) == 9  # the tenth sends the sealed ones off
+
+    def test_pending_bytes_and_flush_output_are_bounded(self):
+        chat = muted()
+        largest = 0
+        for n in range(40):
+            chat.process([say(f"m{n}", "x" * 300_000)])
+            largest = max(largest, sum(map(len, chat.messages.values())))
+        assert largest < MAX_PENDING_BYTES + 1_000_000
+        assert len(chat.process([flush()]).outgoing) <= 7
+
+    def test_bytes_outside_the_text_count(self):
+        chat = muted()
+        for n in range(40):
+            chat.process([say(f"m{n}", tools=["t" * 300_000])])
+        assert sum(map(len, chat.messages.values())) < 2_000_000
+
+    def test_endless_turns_hold_no_messages_back(self):
+        chat = Chat(limits(trigger="long_conversation", max_episode_size=20), max_pending=100)
+        found = chat.hear(*[say(f"m{n}", role="assistant") for n in range(1000)])
+        assert sum(e.message_count for e in found) > 900
+
+    def test_configured_episode_may_exceed_the_limit(self):
+        chat = Chat(limits(max_episode_size=30, trigger=30), max_pending=10)
+        (episode,) = chat.hear(*[say(f"m{n}") for n in range(30)])
+        assert episode.message_count == 30
+
+
+def test_lowered_window_applies_at_the_next_message():
+    chat = Chat(limits(dedupe_window=500, trigger=5))
+    chat.hear(*[say(f"m{n}") for n in range(500)])
+    chat.limits = limits(dedupe_window=10, trigger=5)
+    outcome = chat.process([say("m400"), say("m495")])
+    assert (outcome.messages, outcome.duplicates) == (1, 1)
+    row_and_id, emitted_at_once = 2, 5
+    assert len(chat.messages) <= row_and_id * (10 + emitted_at_once)
+    assert chat.process([say("m400")]).duplicates == 1
+
+
+class TestOverrides:
+    @with_rows
+    def test_oversized_record_is_dead_lettered(self, given):
+        outcome = Chat().process([say("a", metadata={"afterword": given})])
+        assert outcome.dead_letters == {"invalid_override": 1}
+
+    def test_largest_record_is_accepted(self):
+        given = {"idle_seconds": MAX_IDLE_SECONDS, "max_episode_size": 1000}
+        assert Chat().process([say("a", metadata={"afterword": given})]).messages == 1
+
+    def test_deployments_own_values_do_not_limit_overrides(self):
+        chat = Chat(limits(max_episode_size=5000, idle_seconds=1e9))
+        assert chat.process([say("a", metadata={"afterword": {"trigger": 3}})]).messages == 1
+
+
+RECORD_OVERHEAD_BYTES = 30
+"""Overhead of a record in a changelog: lengths, deltas, a share of the batch's header."""
+MESSAGE_BYTES = 300
+LIMIT_BYTES = 1200
+CONVERSATION = "0b6f0c0e-6e1f-5d7b-9a5c-3f1b6c1d2e4f"
+
+
+class Changelog(dict):
+    """A table that counts what its changelog takes."""
+
+    bytes = 0
+
+    def __setitem__(self, key, value):
+        self.bytes += len(key) + len(value) + RECORD_OVERHEAD_BYTES
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key):
+        self.bytes += len(key) + RECORD_OVERHEAD_BYTES
+        super().__delitem__(key)
+
+
+def message_of_300_bytes(number: int):
+    def of(content: str):
+        return say(f"{number:036}", content, conversation_id=CONVERSATION, user_id="user-123")
+
+    return of("x" * (MESSAGE_BYTES - len(of("").value)))
+
+
+def per_message(episode_length: int, messages: int = 2000) -> float:
+    """Return the bytes per message if each is a batch of its own, the worst case, measured once the window is full."""
+    chat = Chat(limits(max_episode_size=episode_length, trigger=episode_length, overlap=2))
+    chat.conversations, chat.messages = Changelog(), Changelog()
+    measured_from = 0
+    for number in range(messages):
+        if number == messages // 2:
+            measured_from = chat.conversations.bytes + chat.messages.bytes
+        chat.process([message_of_300_bytes(number)])
+    return (chat.conversations.bytes + chat.messages.bytes - measured_from) / (messages - messages // 2)
+
+
+def test_changelog_takes_at_most_1200_bytes_a_message():
+    costs = {length: per_message(length) for length in (5, 100, 500)}
+    assert max(costs.values()) <= LIMIT_BYTES
+    assert max(costs.values()) - min(costs.values()) < 0.02 * LIMIT_BYTES, costs
+
+
+def test_message_writes_no_more_when_many_are_pending():
+    chat = Chat()
+    chat.conversations, chat.messages = Changelog(), Changelog()
+    costs = []
+    for number in range(900):
+        before = chat.conversations.bytes + chat.messages.bytes
+        chat.process([message_of_300_bytes(number)])
+        costs.append(chat.conversations.bytes + chat.messages.bytes - before)
+    more_digits = 30
+    assert max(costs) - min(costs[1:]) <= more_digits

@@ -1,14 +1,27 @@
-"""Opening the stores: what is loaded, connected and served, and when."""
+"""Stores are opened on first use, and each of their methods is called with hostile arguments somewhere."""
 
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
+import bson
 import pytest
+from bson.errors import BSONError
+from pydantic import SecretStr
 
+from afterword.embedded.claims import HOST, free_ports
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.episodes import EpisodeQueries
+from afterword.streams.stores.index import EpisodeIndex
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages, MongoRecords, duplicates, mongo_errors
 from afterword.streams.stores.opening import open_stores
+from tests.contract.stores.test_foreign_arguments import EPISODES, INDEX, MESSAGES
+from tests.integration.stores.test_mongo import CALLS
 
 NOBODY = {"mongo": {"uri": "mongodb://127.0.0.1:1"}, "qdrant": {"url": "http://127.0.0.1:1"}}
 DOCUMENTS_ONLY = """
@@ -57,3 +70,64 @@ def test_sqlite_process_loads_no_server_client(tmp_path: Path) -> None:
     code = DOCUMENTS_ONLY.replace('mongo={"uri": "mongodb://127.0.0.1:1"}', f'sqlite={{"path": "{tmp_path}/a.sqlite"}}')
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"motor", "pymongo", "qdrant_client"} & set(done.stdout.split())
+
+
+def details(*codes: int, concern: tuple[int, ...] = ()) -> dict[str, object]:
+    return {
+        "writeErrors": [{"index": index, "code": code} for index, code in enumerate(codes)],
+        "writeConcernErrors": [{"code": code} for code in concern],
+        "nInserted": 7,
+    }
+
+
+def test_duplicates_are_named_by_their_position() -> None:
+    assert duplicates(details(11000, 11000)) == [0, 1]
+
+
+@pytest.mark.parametrize("found", [details(11000, 13), details(11000, concern=(64,)), details(concern=(91,))])
+def test_other_write_errors_are_raised(found: dict[str, object]) -> None:
+    with pytest.raises(StoreUnavailable, match="write error"):
+        duplicates(found)
+
+
+@pytest.mark.parametrize("value", [2**70, object(), "\ud800"])
+def test_value_no_server_can_store_is_no_outage(value: object) -> None:
+    with pytest.raises((OverflowError, BSONError, UnicodeEncodeError)), mongo_errors():
+        bson.encode({"value": value})
+
+
+async def test_absent_mongodb_is_tried_as_long_as_configured() -> None:
+    [port] = free_ports(1)
+    settings = Mongo(uri=SecretStr(f"mongodb://{HOST}:{port}")).answering_within(0.5)
+    database = mongo.connect(settings)
+    began = time.monotonic()
+    try:
+        with pytest.raises(StoreUnavailable):
+            await mongo.ping(database)
+    finally:
+        await mongo.close(database)
+    assert time.monotonic() - began < mongo.TIMEOUT_SECONDS / 2
+
+
+CHECKED_BEFORE = {
+    *("put", "put_row", "put_conversation", "put_many", "assign", "copy", "copy_assignments", "change"),
+    *("of_present_users", "hand_over", "search"),
+}
+"""Methods that take records, events and queries, whose models have checked every field."""
+WITHOUT_ARGUMENTS = {"count", "total", "all_messages", "pages", "prepare", "push_out_removed", "close"}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "calls"), [(EpisodeQueries, EPISODES), (MessageArchive, MESSAGES), (EpisodeIndex, INDEX)]
+)
+def test_every_method_is_called_with_operators(protocol: type, calls: Mapping[str, object]) -> None:
+    methods = {name for name in dir(protocol) if name[0] != "_"} - CHECKED_BEFORE - WITHOUT_ARGUMENTS
+    missing = methods - {name.partition(" ")[0] for name in calls}
+    assert missing == set(), "tests/contract/stores/test_foreign_arguments.py"
+
+
+def test_every_method_of_mongodbs_own_is_called() -> None:
+    stores = (MongoEpisodes, MongoMessages, MongoRecords)
+    methods = {f"{store.__name__}.{name}" for store in stores for name in vars(store) if name[0] != "_"}
+    missing = methods - {name.partition(" ")[0] for name in CALLS}
+    assert missing == set(), "CALLS in tests/integration/stores/test_mongo.py"

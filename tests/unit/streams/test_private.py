@@ -15,8 +15,8 @@ from afterword.streams.private import private_directory
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from faust_eos.database import Database
-from tests.indexing import put
 from tests.samples import a_summary
+from tests.vectors import put
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

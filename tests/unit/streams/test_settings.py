@@ -2,8 +2,10 @@
 
 import json
 import os
+from datetime import UTC
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from pydantic import SecretStr, ValidationError
 
 from afterword.operating.checks import Advice, check_keys
 from afterword.streams.errors import ConfigurationError
+from afterword.streams.prompt_template import PLACEHOLDERS, check_template, placeholders
 from afterword.streams.settings import (
     ADDRESSES,
     DEV_CONFIG,
@@ -32,6 +35,8 @@ from afterword.streams.settings import (
     variable,
     without_credentials,
 )
+from afterword.streams.summarizer.agent import summary_rules
+from afterword.streams.summarizer.summary import SummaryRules
 from tests.rows import with_rows
 
 SECRETS = [location for location, field in locations(Settings) if is_secret(field)]
@@ -285,3 +290,56 @@ def test_variables_disable_the_dev_settings(
 
 def test_health_is_local_unless_configured_otherwise() -> None:
     assert Settings().health.host == "127.0.0.1"
+
+
+def settings(**given: Any) -> Settings:
+    return Settings.model_validate(given)
+
+
+def test_default_summary_and_row_have_documented_sizes() -> None:
+    assert summary_rules(settings()) == SummaryRules(800, max_summary_length=1000)
+
+
+@with_rows
+def test_trigger_preset_sets_the_summary_length_unless_configured(given: dict[str, Any], characters: int) -> None:
+    assert summary_rules(settings(**given)).max_summary_length == characters
+
+
+def test_days_count_in_utc_unless_a_zone_is_set() -> None:
+    assert summary_rules(settings()).zone is UTC
+    assert summary_rules(settings(summarizer={"time_zone": "Europe/Berlin"})).zone == ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize("name", ["Mars/Olympus", "", "../../etc/passwd", "/etc/localtime", "Europe", "x" * 300])
+def test_invalid_time_zone_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValidationError, match="is not a time zone such as Europe/Berlin"):
+        settings(summarizer={"time_zone": name})
+
+
+@with_rows
+def test_template_needs_the_conversation_and_known_placeholders(text: str) -> None:
+    check_template(text)
+
+
+@with_rows
+def test_template_problem_is_named_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r"placeholder|brace") as caught:
+        check_template(text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(alphabet="{}ab!:.[]0 ") | st.text())
+def test_accepted_template_can_be_filled(text: str) -> None:
+    try:
+        check_template(text)
+    except ValueError:
+        return
+    text.format(**dict.fromkeys(PLACEHOLDERS, "{x}"))
+
+
+@given(st.lists(st.sampled_from([f"{{{name}}}" for name in PLACEHOLDERS] + ["{{", "}}", " a "])).map("".join))
+def test_every_placeholder_is_found(text: str) -> None:
+    assert [f"{{{name}}}" for name in placeholders(text)] == [
+        f"{{{name}}}" for name in placeholders(text.replace("{{", "").replace("}}", ""))
+    ]

@@ -1,15 +1,21 @@
 """Summaries made of a conversation's own sentences."""
 
 import re
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword_text.extractive import condense, summarize
+from afterword_text.extractive.ranking import (
+    informativeness,
+    is_politeness,
+)
 from afterword_text.language import stem_words
-from afterword_text.sentences import sentences_of, split_sentences
-from afterword_text.texts import MAX_SUMMARY_LENGTH, Texts
+from afterword_text.sentences import MAX_MESSAGE_CHARACTERS, sentences_of, split_sentences
+from afterword_text.texts import MAX_SUMMARY_LENGTH, TITLE_CHARACTERS, Texts
+from benchmarks.quality import TITLES, titles
 from tests.rows import with_rows
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
@@ -456,3 +462,81 @@ def test_corrections_everywhere_leave_a_long_summary() -> None:
         ("user", f"No, sorry, Monday at {at % 12}:45 with all the crews that have a key to it.") for at in range(15)
     ]
     assert len(summary_of(*talk).long_summary) > MAX_SUMMARY_LENGTH // 2
+
+
+ENGLISH = partial(stem_words, language="en")
+
+
+def test_facts_outrank_small_talk() -> None:
+    small_talk = informativeness("it was a nice day after all")
+    for fact in ("it costs $20", "call Anna Berg tomorrow", "the code is AB-123", "we agreed on the blue one"):
+        assert informativeness(fact) > small_talk
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello!", "Thanks a lot", "Is there anything else?", "¿En qué puedo ayudarle?", "您好"]
+)
+def test_politeness_is_recognized(text: str) -> None:
+    assert is_politeness(text, len(ENGLISH(text)))
+
+
+@pytest.mark.parametrize("text", ["Hello, my order 4711 has not arrived in Rome yet", "Thanksgiving flights are full"])
+def test_informative_greeting_outranks_politeness(text: str) -> None:
+    assert not is_politeness(text, len(ENGLISH(text)))
+
+
+@pytest.mark.parametrize("more", range(9))
+def test_cut_message_has_no_half_numbers(more: int) -> None:
+    text = " " * more + "order 4711 " * (MAX_MESSAGE_CHARACTERS // 10)
+    assert set(" ".join(sentences_of(text)).replace(".", "").split()) == {"order", "4711"}
+
+
+def title(*said: str) -> str:
+    return summarize(an_episode_of(*(("user", text) for text in said)), "", 20).title
+
+
+@with_rows
+def test_title_is_its_sentences_noun_phrase(sentence: str, expected: str) -> None:
+    assert title(sentence) == expected
+
+
+@with_rows
+def test_long_opening_leads_to_its_topic(sentence: str, expected: str) -> None:
+    assert title(sentence) == expected
+
+
+def test_first_request_outranks_later_ones() -> None:
+    assert title("I want a refund for my ticket.", "The train was late.") == "Refund for my ticket"
+
+
+def test_greetings_make_no_title() -> None:
+    assert title("Hello, how are you?", "My washing machine leaks water.") == "Washing machine leaks water"
+
+
+def test_single_word_gives_its_sentence_as_title() -> None:
+    assert title("Hi, why is my sourdough so dense?") == "Why is my sourdough so dense?"
+
+
+def test_message_of_one_word_is_no_title() -> None:
+    assert title("WHAT", "I start at the museum shop in May.") == "Museum shop in May"
+
+
+def test_title_is_whole() -> None:
+    found = title("I need " + "the broken chair of the owner with " * 20 + "a cat.")
+    assert len(found) <= TITLE_CHARACTERS
+    assert found.endswith(("chair", "owner"))
+
+
+def test_conversation_without_a_noun_phrase_has_a_title() -> None:
+    assert title("We got married last year.") == "We got married last year."
+
+
+def test_benchmark_titles_are_phrases_of_their_conversations() -> None:
+    found = titles()
+    assert len(found) == TITLES
+    assert all(2 <= len(each) <= TITLE_CHARACTERS and each[0].isalnum() for each in found)
+    assert sum(" " in each for each in found) >= 0.97 * TITLES
+
+
+def test_form_of_address_ends_no_phrase() -> None:
+    assert title("I take lessons with Ms. Okafor on Thursdays.") == "Lessons with Ms Okafor on Thursdays"

@@ -11,9 +11,9 @@ from afterword.streams.stores.index import Dense, SearchText
 from afterword.streams.stores.messages import ArchivedMessage
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.indexing import put
 from tests.samples import a_message, a_stored_episode, a_summary, a_tombstone
 from tests.summarizer_world import FixedEmbedder
+from tests.vectors import put
 
 EPISODES = 2 * PAGE_EPISODES + 50
 TENANT = "t1"

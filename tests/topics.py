@@ -1,1 +1,0 @@
-"""Reads topics, and waits for what others write and read there."""
