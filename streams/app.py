@@ -5,7 +5,6 @@ And what its agents share: lanes, which are concurrent work for many keys in str
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from aiohttp import web
 from opentelemetry.trace import Tracer
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from afterword.streams.errors import AfterwordError, LaneStopped
+from afterword.streams.errors import AfterwordError
 from afterword.streams.installed import running_version
 from afterword.streams.kafka.clients import client_id, security
 from afterword.streams.kafka.fetching import BoundedConsumer
@@ -188,74 +187,56 @@ log = structlog.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 Job = Callable[[], Awaitable[None]]
-Lane = deque[Job]
 
 
 class Lanes(Generic[K]):
-    """Runs a queue and a task per key; both end when the queue is empty. The caller limits the work in flight.
+    """Runs handlers, those of one key one after the other. The caller limits the work in flight.
 
-    A handler that raises stops its lane: the rest of its queue is dropped, and `submit` refuses the key until `cancel`
-    resets it. `on_error` is called at once and must not raise.
+    After a handler that raised, the later ones of its key do not run but fail with its error, until `cancel`.
+    `on_error` is called at once and must not raise.
     """
 
     def __init__(self, on_error: Callable[[K, BaseException], None]) -> None:
         self._on_error = on_error
-        self._lanes: dict[K, Lane] = {}
-        self._tasks: dict[K, asyncio.Task[None]] = {}
-        self._stopped: set[K] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last: dict[K, asyncio.Task[None]] = {}
+        """The last task of each key."""
 
     @property
     def in_flight(self) -> int:
         """Number of handlers that are running or queued."""
-        return sum(map(len, self._lanes.values()))
-
-    @property
-    def running(self) -> int:
-        """Number of handlers that are running: one for each key."""
-        return len(self._lanes)
+        return len(self._tasks)
 
     def submit(self, key: K, handler: Job) -> None:
-        """Queue a handler behind the earlier ones of its key. Raises: LaneStopped if one of them raised."""
-        if key in self._stopped:
-            raise LaneStopped(key=key)
-        if key in self._lanes:
-            self._lanes[key].append(handler)
-            return
-        lane = self._lanes[key] = deque([handler])
-        task = self._tasks[key] = asyncio.create_task(self._run(key, lane))
-        task.add_done_callback(partial(self._report, key, lane))
+        """Queue a handler behind the earlier ones of its key."""
+        task = self._last[key] = asyncio.create_task(_run_after(self._last.get(key), handler))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._end, key))
 
     async def cancel(self) -> None:
-        """Cancel all lanes, and return once no handler is running."""
-        tasks = list(self._tasks.values())
+        """Cancel all handlers, and return once none is running."""
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        self._stopped.clear()
+        self._last.clear()
 
-    async def _run(self, key: K, lane: Lane) -> None:
-        try:
-            while lane:
-                await lane[0]()
-                lane.popleft()
-        finally:
-            self._end(key, lane)
-
-    def _end(self, key: K, lane: Lane) -> None:
-        # nothing was awaited since the lane was found empty, so nothing can have been queued
-        if self._lanes.get(key) is lane:
-            if lane:
-                self._stopped.add(key)
-            del self._lanes[key], self._tasks[key]
-
-    def _report(self, key: K, lane: Lane, ended: asyncio.Task[None]) -> None:
-        self._end(key, lane)  # a task cancelled before its first step never runs its own `finally`
-        if ended.cancelled():
-            if not ended.cancelling():  # the handler raised this itself, as a closed client may do
-                self._on_error(key, asyncio.CancelledError())
-        elif error := ended.exception():
+    def _end(self, key: K, task: asyncio.Task[None]) -> None:
+        self._tasks.remove(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            if self._last.get(key) is task:
+                del self._last[key]
+        elif not task.cancelling():  # the handler may raise CancelledError itself, as a closed client does
             self._on_error(key, error)
+
+
+async def _run_after(before: asyncio.Task[None] | None, handler: Job) -> None:
+    if before is not None:
+        await asyncio.wait([before])
+        before.result()  # raises its error
+    await handler()
 
 
 def attach_agents(

@@ -65,10 +65,6 @@ class StoreRefuses(StoreUnavailable):
     """HTTP status of the answer."""
 
 
-class LaneStopped(AfterwordError):
-    """an earlier record of {key} failed, so no later one may be handled"""
-
-
 class StateUnreadable(AfterwordError):
     """the stored state cannot be read: {problem}"""
 

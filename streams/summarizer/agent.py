@@ -114,7 +114,7 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
     lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handle)
     metrics.in_flight.set_function(lambda: lanes.in_flight)
     if isinstance(embedder, LocalEmbedder):
-        embedder.at_a_time = lambda: lanes.running
+        embedder.at_a_time = lambda: lanes.in_flight
     closing.push_async_callback(lanes.cancel)
     producer: IdempotentProducer | None = None
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from afterword.schemas import EpisodeClosed, Quality
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.app import Job, Lanes
-from afterword.streams.errors import AnswerInvalid, LaneStopped, StateUnreadable
+from afterword.streams.errors import AnswerInvalid, StateUnreadable
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.agent import Outputs, RecordHandler
@@ -241,10 +241,10 @@ async def test_ended_lane_is_reported_and_returns_once_cancelled(error: BaseExce
     owner.lanes.submit("a", owner.handler("a", 1))
     owner.lanes.submit("b", owner.handler("b", 1))
     await until(lambda: bool(owner.errors) and owner.done["b"] == [1])
-    assert [(key, type(raised)) for key, raised in owner.errors] == [("a", type(error))]
-    assert (owner.done["a"], owner.lanes.in_flight) == ([], 0)
-    with pytest.raises(LaneStopped):
-        owner.lanes.submit("a", owner.handler("a", 2))
+    owner.lanes.submit("a", owner.handler("a", 2))
+    await until(lambda: not owner.lanes.in_flight)
+    assert {(key, type(raised)) for key, raised in owner.errors} == {("a", type(error))}
+    assert owner.done["a"] == []
     await owner.lanes.cancel()
     owner.lanes.submit("a", owner.handler("a", 3))
     await until(lambda: not owner.lanes.in_flight)
@@ -276,6 +276,4 @@ async def test_finished_lanes_leave_nothing() -> None:
     for number in range(50):
         owner.lanes.submit(f"k{number}", owner.handler(f"k{number}", 0))
     await until(lambda: not owner.lanes.in_flight)
-    assert not owner.lanes._lanes
-    assert not owner.lanes._tasks
-    assert not owner.lanes._stopped
+    assert not owner.lanes._last
