@@ -1,64 +1,30 @@
 """The events on the topics: models, ids, headers and dead letters. No I/O; they only import the text library."""
 
-from afterword.schemas.episodes import (
-    CloseReason,
-    EpisodeAmended,
-    EpisodeClosed,
-    EpisodeMessage,
-    EpisodeMetrics,
-    EpisodeRedo,
-    Source,
-    fingerprint,
-)
-from afterword.schemas.messages import (
-    ConversationAssigned,
-    ConversationDeleted,
-    ConversationFlush,
-    InputEvent,
-    MessageCreated,
-    MessageDeleted,
-    MessageEdited,
-)
-from afterword.schemas.records import InvalidRecord, decode_closed, decode_input
-from afterword.schemas.summaries import (
-    Compression,
-    ConversationUpdated,
-    Fact,
-    Quality,
-    RollingSummary,
-    SummaryCreated,
-    SummaryDeleted,
-    Usage,
-)
-from afterword_text.messages import FactKind, FactStatus
-
-__all__ = [
-    "CloseReason",
-    "Compression",
-    "ConversationAssigned",
-    "ConversationDeleted",
-    "ConversationFlush",
-    "ConversationUpdated",
-    "EpisodeAmended",
-    "EpisodeClosed",
-    "EpisodeMessage",
-    "EpisodeMetrics",
-    "EpisodeRedo",
-    "Fact",
-    "FactKind",
-    "FactStatus",
-    "InputEvent",
-    "InvalidRecord",
-    "MessageCreated",
-    "MessageDeleted",
-    "MessageEdited",
-    "Quality",
-    "RollingSummary",
-    "Source",
-    "SummaryCreated",
-    "SummaryDeleted",
-    "Usage",
-    "decode_closed",
-    "decode_input",
-    "fingerprint",
-]
+from afterword.schemas.episodes import CloseReason as CloseReason
+from afterword.schemas.episodes import EpisodeAmended as EpisodeAmended
+from afterword.schemas.episodes import EpisodeClosed as EpisodeClosed
+from afterword.schemas.episodes import EpisodeMessage as EpisodeMessage
+from afterword.schemas.episodes import EpisodeMetrics as EpisodeMetrics
+from afterword.schemas.episodes import EpisodeRedo as EpisodeRedo
+from afterword.schemas.episodes import Source as Source
+from afterword.schemas.episodes import fingerprint as fingerprint
+from afterword.schemas.messages import ConversationAssigned as ConversationAssigned
+from afterword.schemas.messages import ConversationDeleted as ConversationDeleted
+from afterword.schemas.messages import ConversationFlush as ConversationFlush
+from afterword.schemas.messages import InputEvent as InputEvent
+from afterword.schemas.messages import MessageCreated as MessageCreated
+from afterword.schemas.messages import MessageDeleted as MessageDeleted
+from afterword.schemas.messages import MessageEdited as MessageEdited
+from afterword.schemas.records import InvalidRecord as InvalidRecord
+from afterword.schemas.records import decode_closed as decode_closed
+from afterword.schemas.records import decode_input as decode_input
+from afterword.schemas.summaries import Compression as Compression
+from afterword.schemas.summaries import ConversationUpdated as ConversationUpdated
+from afterword.schemas.summaries import Fact as Fact
+from afterword.schemas.summaries import Quality as Quality
+from afterword.schemas.summaries import RollingSummary as RollingSummary
+from afterword.schemas.summaries import SummaryCreated as SummaryCreated
+from afterword.schemas.summaries import SummaryDeleted as SummaryDeleted
+from afterword.schemas.summaries import Usage as Usage
+from afterword_text.messages import FactKind as FactKind
+from afterword_text.messages import FactStatus as FactStatus

@@ -8,8 +8,8 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import reduce
 from ipaddress import ip_address
 from pathlib import Path
 from stat import S_ISREG
@@ -927,13 +927,8 @@ class Settings(BaseSettings):
     logs: Logs = Logs()
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
+    def settings_customise_sources(  # type: ignore[override]  # the library passes the other sources by name
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = config_file()
         toml = [TomlConfigSettingsSource(settings_cls, toml_file=file)] if file else []
@@ -1077,19 +1072,6 @@ KEYS = (
 """Addresses, and the keys that are sent to them."""
 
 
-@dataclass(frozen=True)
-class ShownSetting:
-    """A setting as it may be displayed. `value` is JSON, with `********` in place of a secret."""
-
-    location: Location
-    value: Any
-    is_default: bool
-
-    @property
-    def variable(self) -> str:
-        return variable(self.location)
-
-
 def without_credentials(address: str) -> str:
     """Remove the credentials from an address, and hide what may be a key in its path.
 
@@ -1119,17 +1101,16 @@ def keys_in_clear(settings: Settings) -> Iterator[tuple[str, str]]:
             yield variable(key), without_credentials(address)
 
 
-def shown_settings(settings: Settings) -> Iterator[ShownSetting]:
-    """Yield every setting, in the order of docs/settings.md."""
+def shown_settings(settings: Settings) -> Iterator[tuple[str, Any, bool]]:
+    """Yield each setting in the order of docs/settings.md: its variable, its value as it may be displayed, and whether
+    it was set. A value is JSON, with `********` in place of a secret.
+    """
     for location, field in locations(Settings):
         if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
             *sections, name = map(str, location)
-            section: Any = settings
-            for step in sections:
-                section = getattr(section, step)
-            yield ShownSetting(
-                location, _presentable(location, getattr(section, name)), name not in section.model_fields_set
-            )
+            section: Any = reduce(getattr, sections, settings)
+            value = _presentable(location, getattr(section, name))
+            yield variable(location), value, name in section.model_fields_set
 
 
 def _presentable(location: Location, value: Any) -> Any:

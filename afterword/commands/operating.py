@@ -87,10 +87,9 @@ def show_config(as_json: Json = False) -> None:
         print_json(shown_as_dict(settings))
         return
     found = list(shown_settings(settings))
-    width = max(len(setting.variable) for setting in found)
-    for setting in found:
-        value = NOTHING if setting.value is None else setting.value
-        typer.echo(shown(f"{' ' if setting.is_default else '*'} {setting.variable:<{width}}  {value}"))
+    width = max(len(variable) for variable, *_ in found)
+    for variable, value, was_set in found:
+        typer.echo(shown(f"{'*' if was_set else ' '} {variable:<{width}}  {NOTHING if value is None else value}"))
 
 
 def export_schemas(directory: Directory = Path("schemas/generated")) -> None:

@@ -45,13 +45,9 @@ async def start(worker: Worker) -> dict[str, App]:
     dead_letters = kafka.dead_letters(kafka.messages_topic)
     await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
     worker.metrics.watch_pending(settings.episodes.idle_seconds, wall_clock_ms)
-    return {PARTITIONS: segmenter_app(settings, worker.metrics, worker.tracer)}
-
-
-def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
-    app = faust_app(settings, settings.kafka.group_of("segmenter"), metrics.engine_of("segmenter"), role="segmenter")
-    attach_segmenter(app, settings, metrics, tracer)
-    return app
+    app = faust_app(settings, kafka.group_of("segmenter"), worker.metrics.engine_of("segmenter"), role="segmenter")
+    attach_segmenter(app, settings, worker.metrics, worker.tracer)
+    return {PARTITIONS: app}
 
 
 def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:

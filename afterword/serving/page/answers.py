@@ -28,7 +28,7 @@ NEARLY = 0.75
 """Hits with a lower share of the best score are left out."""
 SHOWN_CHARACTERS = 300
 
-_CHANGED, _WHO, _QUESTION = (
+ASKS_WHAT_CHANGED, ASKS_WHO, _QUESTION = (
     re.compile(rf"\W*(?:{pattern})(?!\w)".replace("\n", ""), re.IGNORECASE)
     for pattern in (*VOCABULARY["chat"].values(), VOCABULARY["first_person"]["pieces"]["question"])
 )
@@ -57,18 +57,10 @@ def asks_something(text: str) -> bool:
     return text.rstrip().endswith(QUESTION_MARKS) or bool(_QUESTION.match(text)) or asked_of_user(text) is not None
 
 
-def asks_what_changed(text: str) -> bool:
-    return bool(_CHANGED.match(text))
-
-
-def asks_who(text: str) -> bool:
-    return bool(_WHO.match(text))
-
-
 def without_who(question: str, messages: Sequence[MessageCreated]) -> str:
     """Return a question, or the last one before it if it only asks who said that; "" without one."""
     asked = [each.content for each in messages if each.role == "user" and asks_something(each.content)]
-    return next((text for text in (question, *reversed(asked)) if not _WHO.fullmatch(text.rstrip("?!. "))), "")
+    return next((text for text in (question, *reversed(asked)) if not ASKS_WHO.fullmatch(text.rstrip("?!. "))), "")
 
 
 def said_here(question: str, messages: Sequence[MessageCreated], known: Profile, now: datetime) -> list[Said]:

@@ -167,9 +167,9 @@ async def _known(services: Services, conversation_id: str, name: str, question: 
     told = await asyncio.to_thread(answers.facts_in, said, name, now, known)
     known = await memory.profile(name, None, EVERYTHING, besides=told)
     known_here = profile(name, None, await asyncio.to_thread(answers.facts_in, said, name, now))
-    if names_speaker := answers.asks_who(question):
+    if names_speaker := bool(answers.ASKS_WHO.match(question)):
         question = answers.without_who(question, said)
-    if answers.asks_what_changed(question):
+    if answers.ASKS_WHAT_CHANGED.match(question):
         changed = partial(answers.changes_in, now=now, names_speaker=names_speaker)
         return changed(known), changed(known_here)
     if not answers.asks_something(question):

@@ -404,7 +404,7 @@ class Session:
                 self._message = None  # nothing is running between two tries, so a stop need not wait
                 what = {"error_type": type(failure.cause).__name__, "place": place_of(failure.cause)}
                 log.error("agent_failed", partition=self._where, stage="agent", **what, attempt=attempt)
-                if isolation.must_stop(failure):
+                if isinstance(failure.cause, isolation.stops):
                     raise
                 if attempt > retries:
                     slices.agent_failed(number)

@@ -84,15 +84,12 @@ class Isolation:
         self.breaker = breaker
         self._where = where
         self._reject = schema.reject
-        self._stops: tuple[type[Exception], ...] = (EngineError, *schema.stops)
+        self.stops: tuple[type[Exception], ...] = (EngineError, *schema.stops)
+        """What an agent raises on purpose, to stop the worker whatever the record."""
         self._skipped: dict[TableKey, float] = {}
         """Until when each row is skipped, in seconds of the monotonic clock."""
         self._refused: dict[int, AgentFailed] = {}
         """Offsets of records that are not committed yet, and for which the agent wrote what Kafka refuses."""
-
-    def must_stop(self, failure: AgentFailed) -> bool:
-        """Return whether the agent failed on purpose, which stops the worker whatever the record."""
-        return isinstance(failure.cause, self._stops)
 
     def dead_letter(self, record: Any, failure: AgentFailed) -> Output:
         """Return the dead letter of a record that failed even in a transaction of its own.

@@ -4,18 +4,11 @@ It is meant for laptops and tests, and for POSIX systems only. The distribution 
 `dev` installs.
 """
 
-from afterword.embedded.claims import DirectoryInUse
-from afterword.embedded.java import DownloadProgress, JarsUnavailable
-from afterword.embedded.process import Process, ProcessExited, StartTimeout
-from afterword.embedded.stack import DiskFull, EmbeddedStack
-
-__all__ = [
-    "DirectoryInUse",
-    "DiskFull",
-    "DownloadProgress",
-    "EmbeddedStack",
-    "JarsUnavailable",
-    "Process",
-    "ProcessExited",
-    "StartTimeout",
-]
+from afterword.embedded.claims import DirectoryInUse as DirectoryInUse
+from afterword.embedded.java import DownloadProgress as DownloadProgress
+from afterword.embedded.java import JarsUnavailable as JarsUnavailable
+from afterword.embedded.process import Process as Process
+from afterword.embedded.process import ProcessExited as ProcessExited
+from afterword.embedded.process import StartTimeout as StartTimeout
+from afterword.embedded.stack import DiskFull as DiskFull
+from afterword.embedded.stack import EmbeddedStack as EmbeddedStack
