@@ -94,8 +94,7 @@ async def test_another_users_conversation_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("name", [7, UUID(int=7)])
-async def test_conversation_user_and_tenant_may_be_numbers_or_uuids(name: object) -> None:
-    world = Remembered()
+async def test_conversation_user_and_tenant_may_be_numbers_or_uuids(world: Remembered, name: object) -> None:
     await world.say("Two lamps.", conversation_id=str(name), user_id=str(name), tenant_id=str(name))
     given = await run(world, "zebra?", thread_id=name, user_id=name, tenant_id=name)
     assert any("Two lamps." in message.text for message in given)
@@ -135,8 +134,7 @@ async def test_page_without_room_has_no_items(page: dict[str, int]) -> None:
     assert await kept.alist_namespaces(prefix=("ada",), **page) == []  # type: ignore[arg-type]
 
 
-async def test_email_address_may_be_a_user() -> None:
-    world = Remembered()
+async def test_email_address_may_be_a_user(world: Remembered) -> None:
     said = await world.say("I am allergic to peanuts.", "Noted.", user_id="ann@harbor.example", conversation_id="c.1")
     await world.summarise(said)
     kept = store(world)
@@ -195,8 +193,7 @@ async def test_search_and_get_return_one_item() -> None:
             assert times == (("ada", "c1"), found.created_at, found.updated_at)
 
 
-async def test_filter_with_eq_is_equality() -> None:
-    world = Remembered()
+async def test_filter_with_eq_is_equality(world: Remembered) -> None:
     await world.summarise(await world.say("Peanuts.", user_id="ada", agent_id="x"), agent_id="x")
     kept = store(world)
     for query in (None, "peanuts"):

@@ -135,8 +135,7 @@ def test_any_foreign_content_gives_a_usable_item(foreign: Any, text: str) -> Non
     assert item.get("type", "message") != "message" or item["content"] is not None
 
 
-async def test_tool_searches_its_user_only_and_returns_data() -> None:
-    world = Remembered()
+async def test_tool_searches_its_user_only_and_returns_data(world: Remembered) -> None:
     await world.summarise(await world.say("I am allergic to peanuts.", "Noted: no peanuts for you.", user_id="ada"))
     for user, found in (("ada", True), ("bob", False)):
         tool = recall_tool(world.memory, user_id=user, tenant_id="t1")
@@ -150,8 +149,7 @@ async def test_tool_searches_its_user_only_and_returns_data() -> None:
         assert (text == NOTHING_KNOWN) is not found
 
 
-async def test_instructions_end_with_known_facts() -> None:
-    world = Remembered()
+async def test_instructions_end_with_known_facts(world: Remembered) -> None:
     episode = a_stored_episode(1, conversation_id="c9", user_id="ada", facts=(a_fact("likes tea", user_id="ada"),))
     assert await world.episodes.put(episode, None)
     prompts = []
@@ -216,8 +214,7 @@ async def test_any_json_item_comes_back_equal(items: list[Any]) -> None:
     assert found[::-1] == items
 
 
-async def test_session_takes_ids_and_items_with_half_an_emoji() -> None:
-    world = Remembered()
+async def test_session_takes_ids_and_items_with_half_an_emoji(world: Remembered) -> None:
     session = AfterwordSession(
         "c\ud83c", memory=world.memory, producer=ArchivingProducer(world), user_id="\udf89", tenant_id=None
     )
@@ -226,8 +223,7 @@ async def test_session_takes_ids_and_items_with_half_an_emoji() -> None:
     assert await session.get_items() == [{"role": "user", "content": "done \ufffd"}]
 
 
-async def test_encrypted_session_gets_back_what_it_stored() -> None:
-    world = Remembered()
+async def test_encrypted_session_gets_back_what_it_stored(world: Remembered) -> None:
     producer = ArchivingProducer(world)
     outer = EncryptedSession("c1", a_session(world, producer), encryption_key="k")
     items: list[Any] = [{"role": "user", "content": "secret"}, CALL, REASONING]
@@ -236,8 +232,7 @@ async def test_encrypted_session_gets_back_what_it_stored() -> None:
     assert all(message.skip_summarization and not message.content for message in producer.sent)
 
 
-async def test_compaction_keeps_the_memory_and_shortens_the_session() -> None:
-    world = Remembered()
+async def test_compaction_keeps_the_memory_and_shortens_the_session(world: Remembered) -> None:
     await world.summarise(await world.say("I am allergic to peanuts.", "Noted: no peanuts for you.", user_id="ada"))
     producer = ArchivingProducer(world)
     session = a_session(world, producer)
@@ -256,8 +251,7 @@ async def test_compaction_keeps_the_memory_and_shortens_the_session() -> None:
     assert not producer.sent[-1].skip_summarization
 
 
-async def test_session_that_could_not_be_cleared_keeps_its_items() -> None:
-    world = Remembered()
+async def test_session_that_could_not_be_cleared_keeps_its_items(world: Remembered) -> None:
     await world.say("one", "two", user_id="ada")
     session = a_session(world, ArchivingProducer(world, fails=1))
     with pytest.raises(BrokerUnavailable):
@@ -268,16 +262,14 @@ async def test_session_that_could_not_be_cleared_keeps_its_items() -> None:
     assert await session.pop_item() is None
 
 
-async def test_cleared_session_with_an_output_alone_is_empty() -> None:
-    world = Remembered()
+async def test_cleared_session_with_an_output_alone_is_empty(world: Remembered) -> None:
     await world.say("22", user_id="ada", metadata={ITEM: {**RESULT, "output": None}}, role="tool")
     session = a_session(world)
     await session.clear_session()
     assert await session.get_items() == []
 
 
-async def test_erasing_a_conversation_reaches_hidden_items_too() -> None:
-    world = Remembered()
+async def test_erasing_a_conversation_reaches_hidden_items_too(world: Remembered) -> None:
     await world.say("one", user_id="ada")
     producer = ArchivingProducer(world)
     session = a_session(world, producer)
@@ -287,16 +279,14 @@ async def test_erasing_a_conversation_reaches_hidden_items_too() -> None:
     assert await session.get_items() == []
 
 
-async def test_session_settings_bound_its_items() -> None:
-    world = Remembered()
+async def test_session_settings_bound_its_items(world: Remembered) -> None:
     await world.say("one", "two", "three", user_id="ada")
     session = a_session(world, session_settings=SessionSettings(limit=2))
     assert [item["content"] for item in await session.get_items()] == ["two", "three"]  # type: ignore[typeddict-item]
     assert len(await session.get_items(3)) == 3
 
 
-async def test_session_on_another_loop_raises_at_once() -> None:
-    world = Remembered()
+async def test_session_on_another_loop_raises_at_once(world: Remembered) -> None:
     await world.say("one", user_id="ada")
     session = a_session(world)
     assert await session.get_items()

@@ -19,11 +19,6 @@ CORRECTED = ("No, not that day after all, he said Thursday.", "Changed.")
 ASKED = "when does the plumber come?"
 
 
-@pytest.fixture
-def world() -> Remembered:
-    return Remembered()
-
-
 async def say(world: Remembered, at: datetime, *texts: str, **fields: Any) -> list[str]:
     """Let user and assistant take turns in an episode; return the ids of the messages."""
     said = []

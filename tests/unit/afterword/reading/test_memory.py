@@ -35,11 +35,6 @@ from tests.unit.afterword.reading.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues
 
 
-@pytest.fixture
-def world() -> Remembered:
-    return Remembered()
-
-
 def texts(dialogue: int) -> list[str]:
     return [text for _, text in dialogues()[dialogue]]
 

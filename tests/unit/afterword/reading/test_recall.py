@@ -44,11 +44,6 @@ TRIP = ("Hello there.", "Good morning.", "We sail to Corsica in May.", "In which
 TALK = ("The weather is fine.", "It is warm.", "May I ask you something?", "Of course.", "Is tea better than coffee?")
 
 
-@pytest.fixture
-def world() -> Remembered:
-    return Remembered()
-
-
 async def test_hit_shows_who_said_what_when_best_first(world: Remembered) -> None:
     said = await world.say(*TRIP)
     await world.summarise(said)

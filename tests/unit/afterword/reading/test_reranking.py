@@ -36,11 +36,6 @@ FAILURES = [
 ]
 
 
-@pytest.fixture
-def world() -> Remembered:
-    return Remembered()
-
-
 def memory_with(world: Remembered, reranking: Reranking) -> Memory:
     return Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
 
