@@ -103,6 +103,9 @@ class Column:
         """Whether it may tell people or conversations apart: a constant is the same for all of them."""
         self.texts = sorted({one for one in given if isinstance(one, str) and "'" not in one})
         """Its different texts that an expression can name."""
+        is_about_kind = self.about["kinds"] or (self.noun == "name" and self.ends["kinds"])
+        self.is_kind = is_about_kind and not self.is_id and 0 < len(self.texts) == self.distinct <= FEW
+        """Whether it says what a record is."""
         texts = (tuple(map(change, pair)) for pair in SHAPES["truth"] for change in (str, str.title, str.upper))
         pairs = [pair for pair in ((True, False), (1, 0), *texts) if {type(pair[0])} == kinds and {*given} <= {*pair}]
         self.truth: Sequence[Any] = pairs[0] if pairs else ()
@@ -289,12 +292,10 @@ def _is_key_of(record: Named) -> bool:
 
 
 def _best(columns: Iterable[Column], score: Callable[[Column], float]) -> tuple[float, Column | None]:
-    """Return the highest score and its column, among equal ones that with the shortest path; (0, None) if none is
-    above 0.
-    """
-    scored = [(score(one), -len(one.path), one.path, one) for one in columns]
+    """Return the highest score above 0 and its column, among equal ones that with the shortest path."""
+    scored = [(points, -len(one.path), one.path, one) for one in columns if (points := score(one)) > 0]
     best = max(scored, default=None)
-    return (best[0], best[3]) if best is not None and best[0] > 0 else (0, None)
+    return (best[0], best[3]) if best else (0, None)
 
 
 class _Guesser:
@@ -316,14 +317,7 @@ class _Guesser:
         others = [f"{path}[0]" for path in sample.lists]
         others += [self.foreach.partition("[")[0] + "[0]"] if self.foreach and "[" in self.foreach else []
         self.everything = [one for one in sample.columns.values() if not one.path.startswith(tuple(others))]
-        self.kinds = [
-            one
-            for one in self.everything
-            if (one.about["kinds"] or (one.noun == "name" and one.ends["kinds"]))
-            and not one.is_id
-            and 0 < len(one.texts) == one.distinct <= FEW
-        ]
-        """The columns that say what a record is."""
+        self.kinds = [one for one in self.everything if one.is_kind]
         self.private = self._private()
         hidden = Expression(" || ".join(self.private) or NOTHING)
         said = [at for at in sample.rows if content is None or at in content.values]

@@ -12,14 +12,12 @@ from aiokafka import ConsumerRecord
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.messages import MESSAGE_DELETED, MESSAGE_EDITED
-from afterword.schemas.records import ProducerRecord, RecordHeaders
+from afterword.schemas.records import ProducerRecord
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.formats import MAGIC, unframed
 from afterword.streams.ingest.guessing import NOTHING, Guess, guess, items_in, key_format_of, toml_of
-from afterword.streams.ingest.registry import SchemaRegistry, SchemaUnavailable, open_registry
+from afterword.streams.ingest.registry import SchemaUnavailable, open_registry
 from afterword.streams.ingest.sources import (
     Expression,
-    Format,
     Named,
     Source,
     context,
@@ -125,19 +123,20 @@ class Checked:
 
 def checked(previews: Sequence[Preview]) -> Checked:
     """Count what records become."""
-    report, texts, times = Checked(len(previews)), dict[tuple[Any, ...], Any](), []
+    report, texts = Checked(len(previews)), dict[tuple[Any, ...], Any]()
     for each in previews:
         report.mapped += bool(each.becomes)
         report.skipped += not each.becomes and not each.problem
         report.problems.update([each.problem] if each.problem else [])
         last: tuple[Any, ...] | None = None
         for made in each.becomes:
-            event, kind = orjson.loads(made.value), made.event_type
+            event = orjson.loads(made.value)
             place = tuple(event.get(name) for name in ("tenant_id", "conversation_id", "id"))
             known, text = texts.get(place), event.get("content", texts.get(place))
-            if kind == MESSAGE_DELETED:
+            if made.event_type == MESSAGE_DELETED:
                 report.deletions += 1
-            elif place in texts or kind == MESSAGE_EDITED:
+                continue
+            if place in texts or made.event_type == MESSAGE_EDITED:
                 report.edits += text != known
                 # an edit that creates what is not known is two events
                 report.repeats += text == known and place != last
@@ -146,11 +145,9 @@ def checked(previews: Sequence[Preview]) -> Checked:
                 report.users[event["user_id"]] += 1
                 report.conversations[event["conversation_id"]] += 1
                 report.people.setdefault(event["conversation_id"], set()).add(event["user_id"])
-                times.append(event["sent_at"])
-            if kind != MESSAGE_DELETED:
-                texts[place] = text
+                report.times = [min([*report.times, event["sent_at"]]), max([*report.times, event["sent_at"]])]
+            texts[place] = text
             last = place
-    report.times = [min(times), max(times)] if times else []
     return report
 
 
@@ -224,7 +221,7 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
     key_format = key_format_of([record.key for record in records], [name for one in records for name, _ in one.headers])
     read, problem = [], "its records have no value"
     async with open_registry(settings.registry) as registry:
-        form = form or await format_of(registry, [(one.value, one.headers) for one in records if one.value])
+        form = form or await registry.format_of([(one.value, one.headers) for one in records if one.value])
         [blank] = parse_sources(toml_of(topic, form, guess([], key_format)), "")
         require_registry(settings, [blank])
         for record in (one for one in records if one.value is not None):
@@ -240,17 +237,3 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
     toml = toml_of(topic, form, guessed)
     [source] = parse_sources(toml, "")
     return Proposal(toml, guessed, described(guessed, read), await preview(settings, source, records))
-
-
-async def format_of(registry: SchemaRegistry, values: Sequence[tuple[bytes, RecordHeaders]]) -> Format:
-    """Guess how values are encoded. If all have the id of a schema, the registry knows its type.
-
-    Raises: RegistryUnavailable, ConfigurationError.
-    """
-    try:
-        framed = [unframed(value, headers) for value, headers in values]
-    except InvalidRecord:
-        return "json"
-    if all(data[:1] in (b"{", b"[") for _, data in framed):
-        return "json-schema" if framed and values[0][0][0] == MAGIC else "json"
-    return await registry.format_of(dict.fromkeys(schema for schema, _ in reversed(framed)))

@@ -1,7 +1,7 @@
 """A client of schema registries, using the routes that Confluent's, Karapace, Redpanda's and Apicurio's share."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -14,11 +14,11 @@ from afterword.schemas.records import KafkaRecord, RecordHeaders
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.http import bounded
 from afterword.streams.ingest.formats import (
+    MAGIC,
     AvroSchema,
     Part,
     ProtobufSchema,
     Read,
-    SchemaId,
     SchemaRefused,
     is_descriptor,
     read_json,
@@ -172,11 +172,18 @@ class SchemaRegistry:
         except (KeyError, IndexError, TypeError, ValueError):
             raise SchemaRefused("the registry does not have it") from None
 
-    async def format_of(self, schemas: Iterable[SchemaId]) -> Format:
-        """Return the format of records with the first of these schemas that the registry has, or Avro.
+    async def format_of(self, values: Sequence[tuple[bytes, RecordHeaders]]) -> Format:
+        """Guess how values are encoded: if all have a schema's id, by the last schema that the registry has, or Avro.
 
         Raises: RegistryUnavailable, ConfigurationError.
         """
+        try:
+            framed = [unframed(value, headers) for value, headers in values]
+        except InvalidRecord:
+            return "json"
+        if all(data[:1] in (b"{", b"[") for _, data in framed):
+            return "json-schema" if framed and values[0][0][0] == MAGIC else "json"
+        schemas = dict.fromkeys(schema for schema, _ in reversed(framed))
         for number, kind in schemas if self._client.base_url.host else ():
             try:
                 name = _type_in(await self._ask(await self._path_of(number, kind)))

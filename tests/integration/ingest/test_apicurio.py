@@ -17,7 +17,6 @@ from jgo.maven import MavenContext
 
 from afterword.embedded.claims import exclusive, free_ports
 from afterword.schemas import InvalidRecord
-from afterword.streams.ingest.formats import SchemaId
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.private import cache_directory
 from afterword.streams.settings import RegistrySettings
@@ -123,7 +122,7 @@ async def test_avro_schema_is_read_with_its_references(apicurio: Apicurio) -> No
     number = await apicurio.add("chat-value", json.dumps(MESSAGE), references=[reference])
     async with open_registry(apicurio.settings) as registry:
         assert await registry.decode("avro", framed(number, WHOLE, VALUE)) == VALUE
-        assert await registry.format_of([SchemaId(number)]) == "avro"
+        assert await registry.format_of([(framed(number, WHOLE, VALUE), ())]) == "avro"
         with pytest.raises(InvalidRecord, match="the registry does not have it"):
             await registry.decode("avro", framed(99_999, WHOLE, VALUE))
 
@@ -137,7 +136,7 @@ async def test_content_and_global_ids_are_read_in_headers(apicurio: Apicurio) ->
     async with open_registry(apicurio.settings) as registry:
         assert await registry.decode("avro", data, [(CONTENT_ID, number.to_bytes(8))]) == VALUE
         assert await registry.decode("avro", data, [(GLOBAL_ID, global_id.to_bytes(8))]) == VALUE
-        assert await registry.format_of([SchemaId(global_id, "globalIds")]) == "avro"
+        assert await registry.format_of([(data, [(GLOBAL_ID, global_id.to_bytes(8))])]) == "avro"
         with pytest.raises(InvalidRecord, match="the registry does not have it"):
             await registry.decode("avro", data, [(GLOBAL_ID, (99_999).to_bytes(8))])
 
@@ -145,7 +144,7 @@ async def test_content_and_global_ids_are_read_in_headers(apicurio: Apicurio) ->
 async def test_json_schema_format_is_recognized(apicurio: Apicurio) -> None:
     number = await apicurio.add("json-value", json.dumps({"$schema": DRAFT, "type": "object"}), "JSON")
     async with open_registry(apicurio.settings) as registry:
-        assert await registry.format_of([SchemaId(number)]) == "json-schema"
+        assert await registry.format_of([(b"\0" + number.to_bytes(4), ())]) == "json-schema"
         assert await registry.decode("json-schema", b"\0" + number.to_bytes(4) + b'{"a": 1}') == {"a": 1}
 
 

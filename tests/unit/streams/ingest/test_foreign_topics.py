@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from afterword.schemas import InvalidRecord
 from afterword.streams.ingest.formats import read_json
 from afterword.streams.ingest.guessing import Guess, guess, key_format_of, toml_of
-from afterword.streams.ingest.previews import format_of
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import Source, context, map_items, parse_sources
 from afterword.streams.settings import RegistrySettings
@@ -134,4 +133,4 @@ def test_binary_key_is_not_guessed_as_the_user() -> None:
 )
 async def test_first_bytes_tell_the_format(values: list[bytes], form: str) -> None:
     async with open_registry(RegistrySettings()) as registry:
-        assert await format_of(registry, [(value, ()) for value in values]) == form
+        assert await registry.format_of([(value, ()) for value in values]) == form

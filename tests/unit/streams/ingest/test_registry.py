@@ -16,7 +16,6 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.http import MOST_RESPONSE_BYTES
 from afterword.streams.ingest import registry as module
 from afterword.streams.ingest.agent import Ingester
-from afterword.streams.ingest.formats import SchemaId
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, SchemaUnavailable, open_registry
 from afterword.streams.settings import RegistrySettings, Settings
 from afterword.streams.telemetry.metrics import Metrics
@@ -331,9 +330,10 @@ async def test_global_id_is_looked_up_at_apicurios_own_api(server: Registry) -> 
 async def test_registry_names_the_format_of_a_value(server: Registry) -> None:
     numbers = [server.add(TEXT), server.add(CHAT, "PROTOBUF"), server.add({}, "JSON"), 99]
     async with open_registry(settings_of(server)) as registry:
-        found = [await registry.format_of([SchemaId(number)]) for number in numbers]
+        values = [(b"\0" + number.to_bytes(4) + b"\0", ()) for number in numbers]
+        found = [await registry.format_of([value]) for value in values]
         server.fails.add(numbers[0])
-        found.append(await registry.format_of(map(SchemaId, (99, numbers[0], numbers[1]))))
+        found.append(await registry.format_of([values[1], values[0], values[3]]))
     assert found == ["avro", "protobuf", "json-schema", "avro", "protobuf"]
 
 
