@@ -207,7 +207,7 @@ class ProtobufSchema:
         self._pool = DescriptorPool()
         known: set[str] = set()
         for name, text in {**references, "": schema}.items():
-            self._add(_file(name, text), known)
+            self._add(descriptor_file(name, text), known)
         messages = list(_messages(self._pool.FindFileByName("").message_types_by_name.values()))
         names = Counter(name for _, message in messages for name in {message.name, message.full_name})
         self._types: dict[bytes, Descriptor] = {}
@@ -269,14 +269,8 @@ class ProtobufSchema:
         return len(inside) // BYTES_PER_VALUE + self._count(GetMessageClass(descriptor).FromString(inside))
 
 
-def is_descriptor(text: str) -> bool:
-    """Return whether a text is a serialized descriptor in Base64."""
-    with suppress(SchemaRefused):
-        return bool(_file("", text))
-    return False
-
-
-def _file(name: str, text: str) -> FileDescriptorProto:
+def descriptor_file(name: str, text: str) -> FileDescriptorProto:
+    """Read a serialized descriptor in Base64. Raises: SchemaRefused."""
     try:
         file = FileDescriptorProto.FromString(binascii.a2b_base64(text, strict_mode=True))
     except (ValueError, DecodeError):

@@ -20,7 +20,7 @@ from afterword.streams.ingest.formats import (
     ProtobufSchema,
     Read,
     SchemaRefused,
-    is_descriptor,
+    descriptor_file,
     read_json,
     read_json_of,
     unframed,
@@ -224,8 +224,9 @@ class SchemaRegistry:
             # Apicurio refuses the format, or destroys the descriptor in it; its plain answer may be a whole one
             with suppress(SchemaRefused, RegistryUnavailable):
                 answer = await self._answer(path, {"format": "serialized"})
-                if _type_in(answer) != TYPES["protobuf"] or is_descriptor(str(answer.get("schema"))):
-                    return answer
+                if _type_in(answer) == TYPES["protobuf"]:
+                    descriptor_file("", str(answer.get("schema")))
+                return answer
         return await self._answer(path)
 
     async def _answer(self, path: str, params: dict[str, str] | None = None) -> dict[str, Any]:

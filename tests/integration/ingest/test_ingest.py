@@ -26,7 +26,6 @@ from afterword.streams.telemetry.tracing import tracer_from
 from faust_eos.app import PARTITIONS, running
 from faust_eos.health import Readiness
 from tests.e2e.deployment import environment_of
-from tests.protobuf_schemas import descriptor, message
 from tests.schema_registry import Registry, framed
 from tests.unit.streams.ingest.records import FIELDS
 from tests.waiting import until
@@ -177,27 +176,6 @@ async def test_absent_registry_pauses_the_source_and_rejects_nothing(write: Writ
             assert "registry" not in readiness.reasons
     assert len(await messages(settings)) == 10
     assert await records_in(settings, settings.kafka.dead_letters(topic_of(settings))) == []
-
-
-async def test_damaged_protobuf_is_dead_lettered(write: Write) -> None:
-    fields = "".join(
-        f'field {{ name: "{name}" number: {number} type: TYPE_STRING label: LABEL_OPTIONAL }}'
-        for number, name in enumerate(("id", "thread", "user", "role", "text"), start=1)
-    )
-    schema = descriptor(f'syntax: "proto3" message_type {{ name: "Chat" {fields} }}')
-    async with Registry() as registry:
-        start = b"\0" + registry.add(schema, "PROTOBUF").to_bytes(4)
-        settings = await write('format = "protobuf"', registry={"url": registry.url})
-        good = [start + b"\0" + message([schema], "Chat", **chat(n)) for n in range(10)]
-        bad = [good[0][:-1], start, start + b"\x02\x08", b"\0\0\0\0\x63\0", b"\0"]
-        await send(settings, [*good[:5], *bad, *good[5:]])
-        async with ingesting(settings):
-            await until(lambda: is_done(settings))
-    assert sorted(one.content for one in await messages(settings)) == [f"text {n}" for n in range(10)]
-    async with open_queue(settings) as queue:
-        letters = [one async for one in queue.unresolved(settings.kafka.dead_letters(topic_of(settings)), Filters())]
-    expected = [*["invalid_framing"] * 3, "invalid_protobuf", "unknown_schema"]
-    assert sorted(letter.error_type for letter in letters) == expected
 
 
 async def test_bulk_records_wait_until_the_segmenter_catches_up(write: Write) -> None:

@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 from afterword.schemas import InvalidRecord
 from afterword.streams.ingest.formats import read_json
 from afterword.streams.ingest.guessing import Guess, guess, key_format_of, toml_of
-from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import Source, context, map_items, parse_sources
-from afterword.streams.settings import RegistrySettings
 from tests.unit.streams.ingest.records import Foreign, data_of
 
 RECORDED = Path(__file__).parents[3] / "data" / "debezium" / "recorded.jsonl"
@@ -119,18 +117,3 @@ def test_binary_key_is_not_guessed_as_the_user() -> None:
     ]
     records = [context(Foreign(key=bytes([200, n % 3])), value) for n, value in enumerate(values)]
     assert guess(records).missing == ["user_id"]
-
-
-@pytest.mark.parametrize(
-    ("values", "form"),
-    [
-        ([b'{"a": 1}'], "json"),
-        ([b'\0\0\0\0\x01{"a": 1}', b"\0\0\0\0\x02[]"], "json-schema"),
-        ([b"\0\0\0\0\x01\x02a", b'\0\0\0\0\x01{"a"'], "avro"),
-        ([], "json"),
-        ([b"\0\0\0\0\x01\x02a", b'{"a": 1}'], "json"),
-    ],
-)
-async def test_first_bytes_tell_the_format(values: list[bytes], form: str) -> None:
-    async with open_registry(RegistrySettings()) as registry:
-        assert await registry.format_of([(value, ()) for value in values]) == form

@@ -93,10 +93,6 @@ BARE = bytes.fromhex("066d2d3106742d31")
 @pytest.mark.parametrize(
     ("value", "headers", "named"),
     [
-        (b"\x03\x00" + bytes(16) + BARE, (), "AWS Glue"),
-        (b"\x03\x05" + bytes(16) + BARE, (), "AWS Glue"),
-        (b"\0\0\0\0\0\0\0\0\x03" + BARE, (), "8 bytes"),
-        (BARE, (("content-type", b"avro/binary+" + b"0" * 32),), "Azure"),
         (BARE, (("apicurio.value.contentId", bytes(8)),), "AFTERWORD_REGISTRY__URL"),
         (b"not JSON", (), "not JSON"),
         (gzip.compress(b"{}"), (), "gzip"),

@@ -79,12 +79,20 @@ async def test_referenced_schemas_are_requested(server: Registry) -> None:
     assert read(b"\x02x\x02y\x02z") == {"both": {"a": {"text": "x"}, "b": {"text": "y"}}, "c": {"text": "z"}}
 
 
-async def test_circular_schemas_are_refused(server: Registry) -> None:
-    number = server.add({"type": "record", "name": "A", "fields": [{"name": "b", "type": "B"}]}, "AVRO", "a", ["b"])
-    server.add({"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]}, "AVRO", "b", ["a"])
+def of_another(name: str, other: str) -> tuple[Any, FileDescriptorProto]:
+    """Return a record, and a file of a message, that each have a field of another's type."""
+    record = {"type": "record", "name": name, "fields": [{"name": "other", "type": other}]}
+    field = f'field {{ name: "other" number: 1 type: TYPE_MESSAGE type_name: ".{other}" label: LABEL_OPTIONAL }}'
+    return record, descriptor(f'syntax: "proto3" dependency: "{other}" message_type {{ name: "{name}" {field} }}')
+
+
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
+async def test_circular_schemas_are_refused(server: Registry, form: Any) -> None:
+    pairs = [(name, other, of_another(name, other)[form == "protobuf"]) for name, other in ("AB", "BA")]
+    numbers = [server.add(schema, form.upper(), name, [other]) for name, other, schema in pairs]
     async with open_registry(settings_of(server)) as registry:
-        with pytest.raises(InvalidRecord, match=f"schema {number} cannot be used"):
-            await registry.reader("avro", number)
+        with pytest.raises(InvalidRecord, match=f"schema {numbers[0]} cannot be used"):
+            await registry.reader(form, numbers[0])
     assert len(server.asked) == 3
 
 
@@ -130,28 +138,6 @@ async def test_protobuf_descriptor_is_requested_with_its_imports(server: Registr
         server.add(TEXT)
         with pytest.raises(InvalidRecord, match="it is of the type AVRO, not PROTOBUF"):
             await registry.reader("protobuf", number + 1)
-
-
-async def test_circular_imports_are_refused(server: Registry) -> None:
-    first = descriptor("""
-        syntax: "proto3" dependency: "second.proto"
-        message_type {
-          name: "A" field { name: "b" number: 1 type: TYPE_MESSAGE type_name: ".B" label: LABEL_OPTIONAL }
-        }
-    """)
-    second = descriptor("""
-        syntax: "proto3" dependency: "first.proto"
-        message_type {
-          name: "B" field { name: "a" number: 1 type: TYPE_MESSAGE type_name: ".A" label: LABEL_OPTIONAL }
-        }
-    """)
-    server.add(first, "PROTOBUF", "first.proto", ["second.proto"])
-    server.add(second, "PROTOBUF", "second.proto", ["first.proto"])
-    number = server.add(CHAT, "PROTOBUF", references=["first.proto"])
-    async with open_registry(settings_of(server)) as registry:
-        with pytest.raises(InvalidRecord, match=f"schema {number} cannot be used: it is not a Protobuf schema: .*A"):
-            await registry.reader("protobuf", number)
-    assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize("status", [0, 400, 422, 500, 501])
@@ -325,6 +311,21 @@ async def test_global_id_is_looked_up_at_apicurios_own_api(server: Registry) -> 
     async with open_registry(settings_of(server)) as registry:
         with pytest.raises(InvalidRecord, match="which only Apicurio has"):
             await registry.decode("avro", data, headers)
+
+
+@pytest.mark.parametrize(
+    ("values", "form"),
+    [
+        ([b'{"a": 1}'], "json"),
+        ([b'\0\0\0\0\x01{"a": 1}', b"\0\0\0\0\x02[]"], "json-schema"),
+        ([b"\0\0\0\0\x01\x02a", b'\0\0\0\0\x01{"a"'], "avro"),
+        ([], "json"),
+        ([b"\0\0\0\0\x01\x02a", b'{"a": 1}'], "json"),
+    ],
+)
+async def test_first_bytes_tell_the_format(values: list[bytes], form: str) -> None:
+    async with open_registry(RegistrySettings()) as registry:
+        assert await registry.format_of([(value, ()) for value in values]) == form
 
 
 async def test_registry_names_the_format_of_a_value(server: Registry) -> None:
