@@ -37,6 +37,9 @@ log = structlog.get_logger()
 POLL_MS = 1000
 SPILLED_POLL_MS = 50
 """Poll timeout while some waiting records are not in memory: the turn of one may come at any time."""
+WAITING = 16
+"""Records in memory that wait for an earlier one with their key, for each that may be handed over. To read one again
+means to fetch up to a megabyte twice: the consumer drops what it has fetched when it seeks."""
 BACKLOG_SECONDS = 1.0
 """Longest time that finished records wait for others in a backlog."""
 LAST_COMMIT_SECONDS = 3.0
@@ -116,7 +119,7 @@ class AtLeastOncePartition:
         self._where = f"{source.topic}-{source.partition}"
         most: int = self._options.max_in_flight
         width, bytes_in_flight = reach(self._options.offset_metadata_bytes), self._options.max_in_flight_bytes
-        self._window: Window[Any] = Window(most, width, bytes_in_flight, size_of)
+        self._window: Window[Any] = Window(most, width, bytes_in_flight, size_of, WAITING * most)
         most_bytes = self._options.max_written_bytes
         self._most_finished = 2 * most
         self._slices = Slices(self._most_finished, most_bytes, most_bytes)

@@ -73,16 +73,24 @@ R = TypeVar("R")
 
 
 class Window(Generic[R]):
-    """The unfinished records of one partition, of which at most `most` are in memory, with `most_bytes` or one record.
+    """The unfinished records of one partition, of which at most `most` are handed over at a time.
+
+    With at most `waiting` more that wait, they are in memory, and they have `most_bytes` together, or one record more.
 
     A record is only handed over if its offset is at most `width` beyond the first unfinished one (see `reach`). So all
     finished offsets always fit into a commit, and no finished record has to wait for its commit.
     """
 
     def __init__(
-        self, most: int, width: int, most_bytes: int = sys.maxsize, size_of: Callable[[R], int] = lambda _: 0
+        self,
+        most: int,
+        width: int,
+        most_bytes: int = sys.maxsize,
+        size_of: Callable[[R], int] = lambda _: 0,
+        waiting: int = 0,
     ) -> None:
         self._most = most
+        self._most_in_memory = most + waiting
         self._width = width
         self._most_bytes = most_bytes
         self._size_of = size_of
@@ -96,8 +104,9 @@ class Window(Generic[R]):
         """For each key, the offsets that wait behind the record being handled."""
         self._kept: dict[int, R] = {}
         """The waiting records that are in memory, by offset."""
+        self._kept_bytes = 0
         self._sizes: dict[int, int] = {}
-        """Bytes of the records that are in memory, by offset."""
+        """Bytes of the records that are handed over, by offset."""
         self._missed: dict[int, Hashable] = {}
         """The keys of records whose turn has come but that must be read again, by offset."""
         self._beyond: set[int] = set()
@@ -121,12 +130,12 @@ class Window(Generic[R]):
 
     @property
     def room(self) -> int:
-        """Number of further records that may be handed over. If none is, even large ones that wait hold up no other."""
-        return 0 if self._is_heavy and self._running else self._most - len(self._running)
+        """Number of further records that may be handed over. Those that wait hold up no other, however large."""
+        return 0 if self._running_bytes >= self._most_bytes else self._most - len(self._running)
 
     @property
-    def _is_heavy(self) -> bool:
-        return sum(self._sizes.values()) >= self._most_bytes
+    def _running_bytes(self) -> int:
+        return sum(self._sizes.values())
 
     @property
     def is_full(self) -> bool:
@@ -179,8 +188,8 @@ class Window(Generic[R]):
         self._beyond |= progress.beyond
         for offset in [offset for offset in self._unfinished if progress.covers(offset)]:
             del self._unfinished[offset]
-            if self._kept.pop(offset, None) is not None:
-                del self._sizes[offset]
+            if offset in self._kept:
+                self._taken(offset)
 
     def advance(self, offset: int) -> None:
         """Continue reading at this offset unless `next` is already beyond it; no record before it is left to read."""
@@ -237,7 +246,7 @@ class Window(Generic[R]):
         while queue:
             offset = queue.popleft()
             if offset in self._kept:
-                return self._run(offset, key, self._kept.pop(offset))
+                return self._run(offset, key, self._taken(offset))
             if offset in self._unfinished:
                 self._missed[offset] = key
                 return []
@@ -247,11 +256,21 @@ class Window(Generic[R]):
     def _run(self, offset: int, key: Hashable, record: R) -> list[tuple[int, R]]:
         self._running[offset] = key
         self._sizes[offset] = self._size_of(record)
-        while self._kept and (self._is_heavy or len(self._running) + len(self._kept) > self._most):
-            del self._sizes[self._kept.popitem()[0]]  # the record is read again when its turn comes
+        while self._kept and not self._may_keep(more=0):
+            self._taken(next(reversed(self._kept)))  # the record is read again when its turn comes
         return [(offset, record)]
 
     def _keep(self, offset: int, record: R) -> None:
-        if len(self._running) + len(self._kept) < self._most and not self._is_heavy:
+        if offset not in self._kept and self._may_keep(more=1):
             self._kept[offset] = record
-            self._sizes[offset] = self._size_of(record)
+            self._kept_bytes += self._size_of(record)
+
+    def _may_keep(self, more: int) -> bool:
+        is_light = self._running_bytes + self._kept_bytes < self._most_bytes
+        return is_light and len(self._running) + len(self._kept) + more <= self._most_in_memory
+
+    def _taken(self, offset: int) -> R:
+        """Remove a waiting record from memory."""
+        record = self._kept.pop(offset)
+        self._kept_bytes -= self._size_of(record)
+        return record

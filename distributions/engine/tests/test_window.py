@@ -17,10 +17,15 @@ class Partition:
     """A log, a window over it, and an agent that finishes what it was given in any order."""
 
     def __init__(
-        self, keys: list[int | None], most: int = MOST, width: int = WIDTH, most_bytes: int = sys.maxsize
+        self,
+        keys: list[int | None],
+        most: int = MOST,
+        width: int = WIDTH,
+        most_bytes: int = sys.maxsize,
+        waiting: int = 0,
     ) -> None:
-        self.log, self.most_bytes = keys, most_bytes
-        self.window: Window[int] = Window(most, width, most_bytes, lambda offset: offset % 5)
+        self.log, self.most_bytes, self.waiting = keys, most_bytes, waiting
+        self.window: Window[int] = Window(most, width, most_bytes, lambda offset: offset % 5, waiting)
         self.window.learn(Progress(0))
         self.begun: list[int] = []
         self.running: set[int] = set()
@@ -56,7 +61,7 @@ class Partition:
         while self.read() or self.running:
             assert all(map(self.window.progress().covers, finished))
             assert len(self.running) <= MOST
-            assert len(self.window._kept) + len(self.running) <= MOST
+            assert len(self.window._kept) + len(self.running) <= MOST + self.waiting
             assert sum(offset % 5 for offset in (*self.window._kept, *self.running)) < self.most_bytes + 4
             if self.running and chooser(2):
                 self.finish(sorted(self.running)[chooser(len(self.running))])
@@ -65,9 +70,11 @@ class Partition:
 keys = st.lists(st.sampled_from([1, 2, 3, None]), max_size=60)
 
 
-@given(keys, st.integers(1, 16), st.randoms(use_true_random=False))
-def test_every_record_is_handed_over_once_in_key_order(log: list[int | None], most_bytes: int, chance: Any) -> None:
-    partition = Partition(log, most_bytes=most_bytes)
+@given(keys, st.integers(1, 40), st.integers(0, 12), st.randoms(use_true_random=False))
+def test_every_record_is_handed_over_once_in_key_order(
+    log: list[int | None], most_bytes: int, waiting: int, chance: Any
+) -> None:
+    partition = Partition(log, most_bytes=most_bytes, waiting=waiting)
     partition.work_off(chance.randrange)
     assert sorted(partition.begun) == list(range(len(log)))
     of_key = defaultdict(list)
@@ -119,6 +126,17 @@ def test_key_with_five_hundred_records_blocks_no_other() -> None:
         while partition.read():
             pass
     assert partition.begun[51:] == list(range(1, 500))
+
+
+def test_waiting_records_in_memory_are_not_read_again() -> None:
+    partition = Partition([1, 1, 1, 2, 2, 2, 3, 3, 3], most=3, waiting=6)
+    while partition.read():
+        pass
+    assert partition.begun == [0, 3, 6]
+    while partition.running:
+        partition.finish(min(partition.running))
+        assert partition.window.to_read_again() is None
+    assert sorted(partition.begun) == list(range(7)), "the last two are not read yet"
 
 
 def test_nothing_is_handed_over_that_a_commit_cannot_name() -> None:
