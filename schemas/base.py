@@ -52,7 +52,6 @@ def rfc3339(moment: datetime) -> str:
 
 
 def milliseconds(moment: datetime) -> int:
-    """Return a moment in milliseconds since 1970."""
     return (moment - EPOCH) // MILLISECOND
 
 
@@ -199,7 +198,6 @@ def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) 
 
 
 def conversation_of_episode(episode: str) -> str:
-    """Return the conversation of an `episode_id`."""
     return unescape(episode.rpartition(":")[0].partition("/")[0])
 
 

@@ -87,7 +87,6 @@ class MessageCreated(MessageFields):
     """Archived unchanged. The key `afterword` overrides trigger settings."""
 
     def edited(self, edit: "MessageEdited") -> "MessageCreated":
-        """Return the message with the edit applied."""
         return self.model_copy(update=edit.changes)
 
     @property

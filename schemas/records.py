@@ -99,7 +99,6 @@ class EventOwner(NamedTuple):
 
 
 def owner_header(tenant_id: str | None, user_id: str | None) -> tuple[str, bytes]:
-    """Build the header that names an event's owner."""
     return OWNER, orjson.dumps([tenant_id, user_id])
 
 

@@ -47,12 +47,7 @@ class Usage(Model):
     """Total seconds from request to answer. Failed requests are not counted."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            seconds=round(self.seconds + other.seconds, 3),
-        )
+        return Usage(**{name: round(getattr(self, name) + getattr(other, name), 3) for name in Usage.model_fields})
 
 
 OK = "ok"

@@ -17,7 +17,6 @@ class AfterwordError(Exception):
 
 
 def snake_case(kind: type) -> str:
-    """Convert a class's name."""
     return "".join("_" + c.lower() if c.isupper() else c for c in kind.__name__).lstrip("_")
 
 

@@ -27,7 +27,6 @@ def running_version() -> str:
 
 
 def version_line() -> str:
-    """Return what `afterword --version` prints."""
     return f"afterword {running_version()} (revision {revision()})"
 
 

@@ -144,5 +144,4 @@ class _Retried:
 
 
 def error_type(error: Exception) -> str:
-    """Return a stable snake_case name."""
     return error.error_type if isinstance(error, AfterwordError) else snake_case(type(error)).removesuffix("_error")

@@ -274,7 +274,6 @@ SHOWN = {"conversation_id", "agent_id", "ordinal", "title", "short_summary", "me
 
 
 def _fields(user_id: str, episode: Recalled | SummaryCreated, shown: set[str]) -> dict[str, Any]:
-    """Return the arguments of an item."""
     return {
         "namespace": (user_id, episode.conversation_id),
         "key": episode.episode_id,

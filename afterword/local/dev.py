@@ -200,7 +200,6 @@ async def served_at(settings: Settings) -> str:
 
 
 async def until_told_to_stop() -> None:
-    """Wait for SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -124,7 +124,6 @@ class Eraser:
     @classmethod
     @asynccontextmanager
     async def from_settings(cls, settings: Settings) -> AsyncIterator[Self]:
-        """Open an eraser for the servers in these settings."""
         async with (
             open_stores(settings) as stores,
             open_queue(settings) as queue,
@@ -327,7 +326,6 @@ def _counts(conversations: Mapping[str, ErasedConversation], dead_letters: int) 
 
 
 def new_erasure(person: Person, asked_by: str | None, key_id: str | None = None) -> Erasure:
-    """Build the record of a request."""
     now = utc_milliseconds(datetime.now(UTC))
     return Erasure(str(uuid4()), *person, asked_at=now, asked_by=asked_by, key_id=key_id)
 

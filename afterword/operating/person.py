@@ -296,7 +296,6 @@ class Receipt(Frozen):
         return f"receipt {self.receipt_id}: {counts}; gone from all stores at {rfc3339(self.finished_at)}, {gone}{kept}"
 
     def is_of(self, person: Person) -> bool:
-        """Return whether the receipt is for this user in this tenant."""
         return person.digest(self.receipt_id) == self.person
 
     @property

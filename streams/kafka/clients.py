@@ -155,7 +155,6 @@ class IdempotentProducer:
         return await (await self.send(topic, value, **record))
 
     async def flush(self) -> None:
-        """Wait for every acknowledgement."""
         await self._client.flush()
 
     async def _working(self) -> AIOKafkaProducer:

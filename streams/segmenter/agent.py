@@ -51,7 +51,6 @@ async def start(worker: Worker) -> dict[str, App]:
 
 
 def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
-    """Give the app its tables and its agent."""
     kafka = settings.kafka
     conversations = app.Table(CONVERSATIONS, deadline=deadline_of)
     messages = app.Table(MESSAGES)
@@ -76,8 +75,6 @@ def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tra
 
 
 class EventHandler:
-    """Handles the agent's events."""
-
     def __init__(self, segmenter: Segmenter, metrics: Metrics, app: App) -> None:
         self._segmenter = segmenter
         self._metrics = metrics

@@ -280,7 +280,6 @@ async def show_context(caller: ReadingVisitor, wanted: Wanted[ShownContextQuery]
 
 @router.get("/conversation/message")
 async def show_message(caller: ReadingVisitor, wanted: Wanted[ShownMessageQuery]) -> HTMLResponse:
-    """Show the whole text of a message."""
     message = await seen_message(caller, wanted)
     return html_page(caller.request, "message_text.html", message=message)
 

@@ -55,14 +55,11 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @dataclass
 class LiveTotals:
-    """Totals of a visitor's events."""
-
     events: Counter[str] = field(default_factory=Counter)
-    """Counts by kind. Summaries that an LLM should have written also count as `fallback`."""
+    """Counts by kind. Summaries that an LLM should have written also count as `fallback`, and those for which one was
+    called as `asked`."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and seconds that the LLM used for all summaries."""
-    asked: int = 0
-    """Number of summaries for which an LLM was called."""
 
     def count(self, events: Iterable[Published]) -> None:
         for published in events:
@@ -70,7 +67,7 @@ class LiveTotals:
             if isinstance(event := published.event, SummaryCreated):
                 self.events["fallback"] += is_replaceable(event.quality)
                 self.usage += event.usage
-                self.asked += bool(event.usage.prompt_tokens)
+                self.events["asked"] += bool(event.usage.prompt_tokens)
 
 
 @router.get("/")
@@ -123,12 +120,10 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
         last = {topic: await reading.ends(topic) for _, topic in inputs.values()}
         queue = DeadLetterQueue(settings, reading)
         topics = await queue.topics()
-        async with reading.reader(*topics) as consumer:
-            assigned = list(consumer.assignment())
-            first, ends = await consumer.beginning_offsets(assigned), await consumer.end_offsets(assigned)
-        now = frozenset(first.items()), frozenset(ends.items())
+        extent = await reading.extent(topics)
+        now = frozenset(extent.first.items()), frozenset(extent.ends.items())
         if now not in counted:
-            few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
+            few = extent.size <= MOST_COUNTED
             all_counts = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
             counted.clear()
             counted[now] = sum(counts.resolved for counts in all_counts) if few else None
@@ -161,7 +156,6 @@ async def show_state(caller: ReadingVisitor) -> HTMLResponse:
 
 @router.get("/health/usage")
 async def show_usage(caller: OperatingVisitor, by: UsageBy = "day") -> HTMLResponse:
-    """Show the LLM's usage for the stored episodes."""
     services = caller.services
     totals = await services.usage(by)
     rows = [(group, services.settings.llm.cost(*group[2:5])) for group in totals[:MOST_ROWS]]

@@ -213,8 +213,6 @@ ImportOutcome = Found | LeftOut | Rejected
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """The caller's options for an import."""
-
     user_id: str | None = None
     """The user of records that name none."""
     tenant_id: str | None = None

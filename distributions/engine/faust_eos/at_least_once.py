@@ -229,7 +229,6 @@ class AtLeastOncePartition:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _seek(self) -> None:
-        """Seek to the first record that was not read."""
         kafka, window, metrics = self._consumer.kafka, self._window, self._app.engine_metrics
         done = window.progress()
         window.advance(await readable(kafka, self._source, window.next, metrics, done.offset, done.beyond))

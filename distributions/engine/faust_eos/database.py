@@ -319,7 +319,6 @@ class Database:
         return None if value is None or deadline_of is None else deadline_of(value)
 
     def _scan(self, prefix: bytes) -> Iterator[bytes]:
-        """Yield the keys that begin with the prefix."""
         iterator = self._db.iter()
         iterator.seek(prefix)
         while iterator.valid() and (key := iterator.key()).startswith(prefix):

@@ -114,7 +114,6 @@ class Slices:
         return number
 
     def committed(self, number: int) -> None:
-        """Note that a slice of `number` records is committed."""
         self._suspects = max(0, self._suspects - number)
         self._start = min(self._limits[0], 2 * self._start)
         self._good += 1

@@ -29,7 +29,6 @@ class Progress:
     beyond: frozenset[int] = frozenset()
 
     def covers(self, offset: int) -> bool:
-        """Return whether the record at this offset is finished."""
         return offset < self.offset or offset in self.beyond
 
     def metadata(self) -> str:
@@ -226,7 +225,6 @@ class Window(Generic[R]):
         return []
 
     def finish(self, offset: int) -> list[tuple[int, R]]:
-        """Mark the record as done."""
         key = self._running.pop(offset)
         del self._sizes[offset]
         if self._unfinished.pop(offset, None) is not None:

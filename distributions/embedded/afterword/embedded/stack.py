@@ -102,7 +102,6 @@ class Broker(Server):
 
     @property
     def logs(self) -> Path:
-        """The directory of its data."""
         return self.directory / "logs"
 
     def properties(self) -> dict[str, str | int]:
@@ -142,7 +141,6 @@ class Broker(Server):
         return Process("kafka", self.start_command(), self.directory / "kafka.log", pass_fds=self._pass_fds)
 
     def start_command(self) -> list[str]:
-        """Build the command line of the broker."""
         flags = self._archived()
         if not flags and self._record:
             self._archive.parent.mkdir(parents=True, exist_ok=True)

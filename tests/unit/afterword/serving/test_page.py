@@ -47,6 +47,7 @@ from afterword.serving.problems import Unauthenticated
 from afterword.serving.requests import Principal, SharedRead, admit, is_still_admitted, new_key
 from afterword.serving.server import make_app
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.kafka.log_reader import Extent
 from afterword.streams.settings import Kafka, Llm, Settings
 from afterword.streams.stores.episodes import UsageTotals
 from tests.blocking import MOST_SHARE, blocking
@@ -798,16 +799,9 @@ class Queues:
     async def opened(self, *_: object) -> AsyncIterator["Queues"]:
         yield self
 
-    reader = opened
-
-    def assignment(self) -> set[TopicPartition]:
-        return {TopicPartition("dlq", 0)}
-
-    async def beginning_offsets(self, of: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(of, self.expired)
-
-    async def end_offsets(self, of: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(of, self.size)
+    async def extent(self, _: list[str]) -> Extent:
+        where = TopicPartition("dlq", 0)
+        return Extent({where: self.expired}, {where: self.size})
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
         return {TopicPartition(topic, 0): 7}
