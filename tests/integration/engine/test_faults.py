@@ -138,8 +138,6 @@ async def test_records_the_agent_never_finishes_stop_the_worker(lab: Lab) -> Non
     assert stalls_before(lab.state() / f"{lab.app_id}-stalls") == 1
 
 
-pytestmark = pytest.mark.nightly
-
 README = ROOT / "distributions" / "engine" / "README.md"
 
 
@@ -156,6 +154,7 @@ def example(lab: Lab) -> str:
     return script
 
 
+@pytest.mark.nightly
 async def test_example_counts_records_by_key_and_ends_on_sigterm(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(example(lab))
     environment = {"PYTHONPATH": str(ROOT)}

@@ -113,12 +113,11 @@ async def test_changelog_with_deleted_records_stops_the_starting_worker(lab: Lab
     assert f"changelog {lab.changelog} has cleanup.policy=compact,delete" in worker.tail()
 
 
-pytestmark = pytest.mark.nightly
-
 FETCH_ENDS_SECONDS = 0.6
 """Time after which the broker has answered the last fetch of a suspended worker."""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("told", [{}, {"at_least_once": True}], ids=["exactly once", "at least once"])
 async def test_records_that_expire_under_a_suspended_worker_are_counted(lab: Lab, told) -> None:
     await lab.produce([(0, {})] * 5)
@@ -139,6 +138,7 @@ async def test_records_that_expire_under_a_suspended_worker_are_counted(lab: Lab
     assert (lost["first_lost"], lost["next_offset"], lost["count"]) == (5, 12, 7)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("told", [{}, {"at_least_once": True}], ids=["exactly once", "at least once"])
 async def test_shorter_recreated_source_topic_stops_a_running_worker(lab: Lab, told) -> None:
     await lab.produce([(0, {})] * 5)
@@ -153,6 +153,7 @@ async def test_shorter_recreated_source_topic_stops_a_running_worker(lab: Lab, t
     assert "SourceReplaced" in worker.tail() or "SourceRecreated" in worker.tail()
 
 
+@pytest.mark.nightly
 async def test_expired_transaction_marker_is_no_loss(lab: Lab) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=lab.brokers, transactional_id=lab.app_id)
     await producer.start()
