@@ -4,7 +4,7 @@ import asyncio
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -225,39 +225,3 @@ def cancelled() -> None:
 
 def outage() -> None:
     raise StoreUnavailable(store="any", problem="away")
-
-
-class Slowly:
-    """Yields to others a scripted number of times before each call."""
-
-    def __init__(self, turns: list[int]) -> None:
-        self._turns = turns
-
-    def around(self, target: Any) -> Any:
-        slowly = self
-
-        class Proxy:
-            def __getattr__(self, name: str) -> Any:
-                return slowly.around_call(getattr(target, name))
-
-        return Proxy()
-
-    def around_call(self, call: Any) -> Any:
-        async def slow(*args: Any, **kwargs: Any) -> Any:
-            for _ in range(self._turns.pop() if self._turns else 0):
-                await asyncio.sleep(0)
-            return await call(*args, **kwargs)
-
-        return slow
-
-
-class Worded(ScriptedProvider):
-    """Answers differently from every other instance, as an LLM does when asked twice."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.word = name
-
-    def _answer(self, request: Any) -> Any:
-        answer = super()._answer(request)
-        return replace(answer, title=self.word, rolling_summary=f"{request.previous_rolling} {self.word}.")

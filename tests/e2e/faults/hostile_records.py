@@ -5,19 +5,15 @@ import random
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import orjson
-import zstandard
 
 from afterword.schemas.records import CE_TYPE, CONTENT_TYPE, REPLACED, RESERVED_PREFIX, STRUCTURED_JSON
 from tests.nasty_texts import IDS, RUNS, mixed, run
 from tests.raw_batches import COMPRESSORS, packed, record
 
 ACCEPTED = "accepted"
-TAKEN = "changed_repeat"
-"""A spoiled record may have an intact one's id."""
 """Fate of a record without a dead letter: a message that ends in an episode, or a documented no-op."""
 REFUSED = "refused by the broker"
 COVERED = "covered"
@@ -27,9 +23,7 @@ NOW_MS = 1_767_600_000_000
 TEXT_BYTES = (1_000, 20_000, 100_000, 300_000)
 NESTED = b"[" * 1020 + b"]" * 1020
 """Deepest nesting that orjson reads."""
-MANY_RECORDS, LARGE_RECORDS = 5_000, 6
-BOMB_BYTES = {"gzip": 2**27, "lz4": 2**26, "zstd": 2**28}
-"""Number of zeros that a batch of the broker's default limit can hold."""
+MANY_RECORDS = 5_000
 HOUR_MS = 3_600_000
 
 Message = dict[str, Any]
@@ -204,62 +198,6 @@ def strange_times(name: str, chance: random.Random) -> list[Attack]:
 
 def raw(name: str, made: bytes, *fates: Fates) -> Attack:
     return Attack(name, None, (), batch=made, fates_in_batch=fates)
-
-
-def compressed(name: str, chance: random.Random) -> list[Attack]:
-    """Batches in every codec: legal, cut off, labelled as another codec, with rubbish, and bombs."""
-    key, attacks = name.encode(), []
-    for at, codec in enumerate(COMPRESSORS):
-        values = [orjson.dumps(message(name, 10 * at + delta)) for delta in range(3)]
-        payload = b"".join(record(delta, key, value) for delta, value in enumerate(values))
-        attacks.append(raw(name, packed(payload, codec, 3, COMPRESSORS[codec], base=0), *[(ACCEPTED, TAKEN)] * 3))
-        spoiled = (REFUSED, "undecodable_batch", ACCEPTED, *JSON, "key_mismatch", "invalid_header", "missing_key")
-        spoiled += (TAKEN,)
-        for spoil in (cut_off, flipped, rubbish):
-            made = packed(payload, codec, 3, lambda data, c=codec, s=spoil: s(COMPRESSORS[c](data), chance), base=0)
-            attacks.append(raw(name, made, spoiled, (*spoiled, COVERED), (*spoiled, COVERED)))
-        other = chance.choice([c for c in COMPRESSORS if c != codec])
-        made = packed(payload, codec, 3, COMPRESSORS[other], base=0)
-        attacks.append(raw(name, made, spoiled, (*spoiled, COVERED), (*spoiled, COVERED)))
-    chance.shuffle(attacks)
-    return [*attacks, flush(name)]
-
-
-def bombs(name: str, chance: random.Random) -> list[Attack]:
-    key = name.encode()
-    oversize = packed(record(0, key, bytes(3_000_000)), "gzip", 1, COMPRESSORS["gzip"], base=0)
-    large = [orjson.dumps(message(name, 50 + n, content="word " * 120_000)) for n in range(LARGE_RECORDS)]
-    stream = zstandard.ZstdCompressor().compressobj()
-    body = b"".join([*(stream.compress(record(n, key, value)) for n, value in enumerate(large)), stream.flush()])
-    legal = packed(b"", "zstd", LARGE_RECORDS, lambda _: body, base=0)
-    return [
-        raw(name, oversize, ("too_large", REFUSED)),
-        raw(name, bomb(chance.choice(tuple(BOMB_BYTES))), ("too_large", REFUSED)),
-        raw(name, legal, *[(ACCEPTED, REFUSED)] * LARGE_RECORDS),
-        one(name, message(name, 99), ACCEPTED),
-        flush(name),
-    ]
-
-
-@cache
-def bomb(codec: str) -> bytes:
-    """Return one record of zeros; compressing it takes a second."""
-    return packed(record(0, b"bomb", bytes(BOMB_BYTES[codec])), codec, 1, COMPRESSORS[codec], base=0)
-
-
-def cut_off(body: bytes, chance: random.Random) -> bytes:
-    return body[: chance.randrange(len(body))]
-
-
-def flipped(body: bytes, chance: random.Random) -> bytes:
-    changed = bytearray(body)
-    for _ in range(chance.randint(1, 8)):
-        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
-    return bytes(changed)
-
-
-def rubbish(body: bytes, chance: random.Random) -> bytes:
-    return chance.randbytes(len(body))
 
 
 def shapes(name: str, chance: random.Random) -> list[Attack]:

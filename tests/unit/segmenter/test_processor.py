@@ -380,7 +380,6 @@ FAMILIES = (
     hostile.flipped_bits,
     hostile.strange_headers,
     hostile.strange_times,
-    hostile.compressed,
     hostile.shapes,
     hostile.strange_texts,
     hostile.overrides,

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import (
@@ -40,7 +39,7 @@ from tests.samples import (
     an_assignment,
     an_episode_message,
 )
-from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, cancelled, crash, outage
+from tests.summarizer_world import NO_FAULTS, Crash, Faults, World, crash
 
 CLOSED = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
 """m0 m1 m2 · m3 m4 m5 · m6 m7 m8; the overlap of each has the last two of the one before."""
@@ -483,38 +482,6 @@ CHANGES = st.lists(
     max_size=6,
 )
 RULES = st.sampled_from([SummaryRules(rolling_max_tokens=20), SummaryRules(rolling_max_tokens=200)])
-
-
-@given(CHANGES, RULES, st.booleans())
-def test_any_changes_leave_texts_of_the_living_only(changes: list[Changed], rules: SummaryRules, ahead: bool) -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.run(CLOSED, rules=rules)
-        for offset, change in enumerate(changes if ahead else [], 100):
-            await archive(world, change, offset)
-        for offset, change in enumerate(changes, 100):
-            await amend(world, change, offset, rules=rules)
-        check(world)
-
-    asyncio.run(scenario())
-
-
-@given(CHANGES, RULES, st.integers(1, 60), st.booleans(), st.sampled_from([crash, cancelled, outage]))
-def test_crash_or_outage_at_any_call_ends_the_same(
-    changes: list[Changed], rules: SummaryRules, at: int, after: bool, fault: Fault
-) -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.run(CLOSED, rules=rules)
-        faults = Faults(at, after, fault)
-        for offset, change in enumerate(changes, 100):
-            try:
-                await amend(world, change, offset, faults, rules=rules)
-            except (Crash, asyncio.CancelledError):  # the next worker handles it again
-                await amend(world, change, offset, rules=rules)
-        check(world)
-
-    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("later", [edit("m1"), delete("m4"), edit("m6"), delete("m8"), DELETE_ALL])

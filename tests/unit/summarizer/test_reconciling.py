@@ -8,8 +8,6 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from afterword.consumers.subscriber import decode_current
 from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted
@@ -32,8 +30,6 @@ from tests.summarizer_world import (
     Fault,
     Faults,
     RecordedReadiness,
-    Slowly,
-    Worded,
     World,
     a_step_runner,
     cancelled,
@@ -249,49 +245,6 @@ async def test_outage_at_any_call_is_waited_out(after: bool) -> None:
         await world.run(EPISODES, faults)
         assert faults.struck
         assert world.state == expected, f"outage at call {at}"
-
-
-@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=8))
-async def test_run_after_any_crashes_equals_an_undisturbed_run(crashes: list[tuple[int, bool]]) -> None:
-    world = World()
-    for at, after in crashes:
-        try:
-            await world.run(EPISODES, Faults(at, after, crash))
-        except Crash:
-            continue
-    await world.run(EPISODES)
-    assert without_texts_of_rows(world.state) == without_texts_of_rows(await undisturbed())
-    assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())
-
-
-TURNS = st.lists(st.integers(0, 6), max_size=60)
-
-
-@given(TURNS, TURNS)
-async def test_two_workers_on_the_same_episodes_agree(first: list[int], second: list[int]) -> None:
-    world = World()
-
-    async def work(name: str, turns: list[int], hours: int) -> None:
-        slowly = Slowly(turns)
-        await world.run(
-            EPISODES,
-            episodes=slowly.around(world.episodes),
-            messages=slowly.around(world.messages),
-            index=slowly.around(world.index),
-            provider=slowly.around(Worded(name)),
-            publish=slowly.around_call(world.topic.publish),
-            clock=lambda: NOON + timedelta(hours=hours),
-        )
-
-    await asyncio.gather(work("one", first, 1), work("two", second, 2))
-    assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())
-    stored = {key: episode.summary for key, episode in world.episodes.episodes.items()}
-    assert {event.episode_id: event for event in world.topic.events} == stored
-    assert {summary.revision for summary in stored.values()} == {1}
-    assert {key: point.summary for key, point in world.index.points.items()} == stored
-    conversation = world.episodes.known["c1"]
-    assert (conversation.episode_count, conversation.message_count, conversation.title) == (3, 9, stored["c1:1"].title)
-    assert [ordinal for row in world.episodes.all_rows["c1"] for ordinal, _ in row.inputs] == [1, 2, 3]
 
 
 KAFKA = Kafka()

@@ -1,8 +1,6 @@
 """The chain of rolling-summary rows that a long conversation leaves."""
 
-import asyncio
 from dataclasses import replace
-from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +16,7 @@ from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRules
 from afterword_text.tokens import count_tokens
 from tests.samples import NOON, a_cause, a_closed_episode, a_summary
-from tests.summarizer_world import Crash, Faults, Slowly, Worded, World, crash
+from tests.summarizer_world import World
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 RULES = SummaryRules(rolling_max_tokens=5)
@@ -84,8 +82,6 @@ FIRST: list[Turn] = [
     ("user", "Hi, my name is Ada Lovelace and I am allergic to peanuts."),
     ("assistant", "Thank you, I noted it."),
 ]
-CALLS = 8
-"""Calls that a reconciler makes at least for one episode, those of the provider apart."""
 OPTIONS: dict[str, Any] = {"rules": SummaryRules(MAX_TOKENS), "provider": ExtractiveProvider()}
 
 
@@ -118,16 +114,6 @@ async def test_rows_tell_of_their_own_episodes_up_to_the_limit(conversation: tup
     assert "Ada Lovelace" in first.content
     assert "peanuts" in first.content
     assert not any("Ada Lovelace" in row.content for row in others)
-
-
-async def test_crashes_do_not_change_row_coverage(conversation: tuple[EpisodeClosed, ...]) -> None:
-    disturbed = World()
-    for place, episode in enumerate(conversation):
-        at, after = episode.ordinal % CALLS + 1, episode.ordinal % 2 == 0
-        with pytest.raises(Crash):
-            await disturbed.reconciler(Faults(at, after, crash), **OPTIONS).handle(episode, a_cause(place))
-        await disturbed.reconciler(**OPTIONS).handle(episode, a_cause(place))
-    check(rows_of(disturbed))
 
 
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in range(1, 6))
@@ -166,26 +152,3 @@ async def test_every_episode_enters_the_rolling_summary_once(number: int, max_to
     rows = rows_of(world)
     ranges = [ordinal for row in rows for ordinal in range(row.first_ordinal, row.last_ordinal + 1)]
     assert ranges == [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, number + 1))
-
-
-TURNS = st.lists(st.integers(0, 6), max_size=60)
-
-
-@given(TURNS, TURNS, st.sampled_from([5, 30, 200]))
-async def test_two_workers_take_every_episode_once(first: list[int], second: list[int], other: int) -> None:
-    world = World()
-
-    async def work(name: str, turns: list[int], rules: SummaryRules) -> None:
-        slowly = Slowly(turns)
-        await world.run(
-            EPISODES,
-            episodes=slowly.around(world.episodes),
-            provider=slowly.around(Worded(name)),
-            publish=slowly.around_call(world.topic.publish),
-            clock=lambda: NOON + timedelta(hours=1),
-            rules=rules,
-        )
-
-    await asyncio.gather(work("one", first, SummaryRules(30)), work("two", second, SummaryRules(other)))
-    assert [ordinal for row in rows_of(world) for ordinal, _ in row.inputs] == [1, 2, 3, 4, 5]
-    assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())

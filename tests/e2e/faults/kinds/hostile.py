@@ -175,7 +175,7 @@ class Records(Hostile):
     async def attack(self, world: World, chance: random.Random) -> None:
         # the names differ in many bits, so that a flipped bit turns none of them into another
         name = f"{type(self).__name__.lower()}-{self.injected}-{chance.randbytes(4).hex()}"
-        await self.send(world, await asyncio.to_thread(type(self).family, name, chance))  # compressing takes seconds
+        await self.send(world, await asyncio.to_thread(type(self).family, name, chance))
 
 
 class Bytes(Records):
@@ -202,16 +202,6 @@ class Times(Records):
         await super().attack(world, chance)
 
 
-class Compressed(Records):
-    name = "compressed batches: legal, cut off, mislabelled, rubbish"
-    family = records.compressed
-
-
-class Bombs(Records):
-    name = "batches that decompress to much more"
-    family = records.bombs
-
-
 class Shapes(Records):
     name = "batches of very many records, and that count wrongly"
     family = records.shapes
@@ -232,8 +222,6 @@ HOSTILE: tuple[type[Hostile], ...] = (
     Flips,
     Headers,
     Times,
-    Compressed,
-    Bombs,
     Shapes,
     Texts,
     Overrides,
