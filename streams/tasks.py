@@ -26,7 +26,7 @@ TURN_SECONDS = 0.05
 """CPU time of a turn. A worker that gets a fifth of a core needs a quarter of a second for it."""
 STEP_SECONDS = 0.002
 """CPU time of a step of large work in a server, after which it rests."""
-RESTS = 2.0
+RESTS = 3.0
 """Large work of a server rests this many times as long as it took."""
 MOST_REST_SECONDS = 2.0
 
