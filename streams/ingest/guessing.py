@@ -596,11 +596,11 @@ class _Guesser:
         for column, (is_off, said) in product(columns, enumerate((group, other))):
             others = [word for word in column.flagged if not (said and _any([word], said))]
             is_named = len(others) < len(column.flagged) and all(_any([word], *beside) for word in others)
-            if not is_named or ".__" in column.path or _is_of_other(column.parts[-2:-1]):
+            if not is_named or (self.envelope and ".__" in column.path) or _is_of_other(column.parts[-2:-1]):
                 continue
             is_number = any(type(one) is int for one in column.values.values())
             moment = f"{column.path} > `0`" if is_number else column.path
-            is_moment = _any(others, "moments") or "by" in column.last
+            is_moment = not column.truth and (_any(others, "moments") or "by" in column.last)
             found.append(moment if is_moment else column.equals(*column.truth[is_off : is_off + 1]))
         return list(filter(None, found))
 
