@@ -599,7 +599,10 @@ class _Guesser:
             if not is_named or (self.envelope and ".__" in column.path) or _is_of_other(column.parts[-2:-1]):
                 continue
             is_number = any(type(one) is int for one in column.values.values())
-            moment = f"{column.path} > `0`" if is_number else column.path
+            given, most = list(column.values.values()), USUALLY * len(self.sample.rows)
+            usual = [one for at, one in enumerate(given) if one and given.index(one) == at and given.count(one) > most]
+            never = [f"{column.path} != {_literal(one)}" for one in usual]  # such as the first of January of the year 1
+            moment = " && ".join([f"{column.path} > `0`" if is_number else column.path, *never])
             is_moment = not column.truth and (_any(others, "moments") or "by" in column.last)
             found.append(moment if is_moment else column.equals(*column.truth[is_off : is_off + 1]))
         return list(filter(None, found))
