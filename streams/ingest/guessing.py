@@ -103,7 +103,7 @@ class Column:
         """Whether it may tell people or conversations apart: a constant is the same for all of them."""
         self.texts = sorted({one for one in given if isinstance(one, str) and "'" not in one})
         """Its different texts that an expression can name."""
-        is_about_kind = self.about["kinds"] or (self.noun == "name" and self.ends["kinds"])
+        is_about_kind = self.about["kinds"] or self.about["audiences"] or (self.noun == "name" and self.ends["kinds"])
         self.is_kind = is_about_kind and not self.is_id and 0 < len(self.texts) == self.distinct <= FEW
         """Whether it says what a record is."""
         texts = (tuple(map(change, pair)) for pair in SHAPES["truth"] for change in (str, str.title, str.upper))
@@ -343,7 +343,7 @@ class _Guesser:
         changes = {at: record_row(record["value"]) for at, record in enumerate(records)}
         gone = Expression(envelope["gone"])
         there = {at: row for at, row in changes.items() if row is not None and not gone.find(row)}
-        rows = {at: row[envelope["row"]] if envelope["row"] else row for at, row in there.items()}
+        rows = {at: row.get(envelope["row"], row) for at, row in there.items()}
         return Sample(records, rows, ".".join(filter(None, (self.base, envelope["row"]))))
 
     def take(self, score: Callable[[Column], float]) -> Column | None:
@@ -539,7 +539,7 @@ class _Guesser:
         found = self._flags(self.everything, "private", "shown", beside=("messages", "users"))
         for column in self.everything:
             is_kind = column.about["kinds"]
-            about = [column.noun, *(column.parts[-2] if is_kind and len(column.parts) > 1 else ())]
+            about = [*column.last, *(column.parts[-2] if is_kind and len(column.parts) > 1 else ())]
             hidden = [f"hidden_{group}" for group in ("audiences", "kinds", "places", "authors") if _any(about, group)]
             if is_kind and (column.ends["messages"] or self._is_mixed_in_talks(column)):
                 hidden.append("hidden_messages")
@@ -687,8 +687,9 @@ def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
 
 
 def _is_former(old: Column, column: Column) -> bool:
-    """Return whether an old value has the name of another one but for the words that say so."""
-    return old.has["old"] and _bare(old.path, "new", "old") == _bare(column.path, "new", "old")
+    """Return whether a value that was has the name of another one but for the words that say so."""
+    words = ("new", "old", "deleted", "targets")
+    return any(old.has[group] for group in words[1:]) and _bare(old.path, *words) == _bare(column.path, *words)
 
 
 def _bare(path: str, *groups: str) -> tuple[tuple[str, ...], ...]:
