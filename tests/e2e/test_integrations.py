@@ -1,24 +1,64 @@
 """Agents of three frameworks on real servers and workers know in one conversation what was said in another."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NoReturn
 
+import orjson
 import pytest
 import pytest_asyncio
-from agents import Agent, RunConfig, Runner
+from agents import Agent, Model, ModelResponse, RunConfig, Runner, TResponseInputItem, Usage
 from agents.memory.session import Session
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AnyMessage
 from langchain_core.tools import create_retriever_tool
 from langgraph.graph import START, MessagesState, StateGraph
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputItem,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 
 from afterword import Memory, Producer
 from afterword.integrations.langchain import AfterwordRetriever
 from afterword.integrations.langgraph import AfterwordStore, context_node
 from afterword.integrations.openai_agents import AfterwordSession, ItemTooLarge, SessionTaken, recall_tool
-from tests.doubles.agents_model import RepeatingModel
 from tests.e2e.deployment import WAIT_SECONDS, Deployment
 from tests.waiting import until
+
+
+class RepeatingModel(Model):
+    """Answers with the last tool's output; without tools with the number of items that it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[list[TResponseInputItem]] = []
+
+    async def get_response(self, *given: Any, **named: Any) -> ModelResponse:
+        _, items, _, tools, *_ = given or (None, named["input"], None, named["tools"])
+        self.given.append(items)
+        return ModelResponse(output=[self._output(items, tools)], usage=Usage(), response_id=None)
+
+    def stream_response(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError
+
+    def _output(self, items: list[Any], tools: list[Any]) -> ResponseOutputItem:
+        last = items[-1]
+        if tools and last.get("type") != "function_call_output":
+            return ResponseFunctionToolCall(
+                type="function_call",
+                call_id=f"call_{len(self.given)}",
+                name=tools[0].name,
+                arguments=orjson.dumps({"query": last["content"]}).decode(),
+            )
+        text = last["output"] if tools else f"I was given {len(items)} items."
+        return ResponseOutputMessage(
+            id="__fake_id__",  # as the SDK's own models for other servers
+            type="message",
+            role="assistant",
+            status="completed",
+            content=[ResponseOutputText(type="output_text", text=text, annotations=[])],
+        )
+
 
 pytestmark = pytest.mark.nightly
 
