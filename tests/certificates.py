@@ -55,9 +55,7 @@ class Authority:
         )
         encryption = serialization.BestAvailableEncryption(password.encode()) if password else None
         plain = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            encryption or serialization.NoEncryption(),
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption or serialization.NoEncryption()
         )
         signed = Signed(*[self._directory / f"{name}{ending}" for ending in (".crt", ".key", ".pem")])
         signed.certificate.write_bytes(certificate)

@@ -45,8 +45,7 @@ def _create(directory: Path, has_log: bool, client: QdrantClient, name: str, bod
             for vector in wanted.sparse_vectors or ()
         },
         optimizers=engine.EdgeOptimizersConfig(
-            deleted_threshold=optimizers.deleted_threshold,
-            vacuum_min_vector_number=optimizers.vacuum_min_vector_number,
+            deleted_threshold=optimizers.deleted_threshold, vacuum_min_vector_number=optimizers.vacuum_min_vector_number
         ),
         wal_enabled=has_log,
     )

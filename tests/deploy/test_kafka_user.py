@@ -58,8 +58,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
             "partitions": 2,
         }
         yield Guarded(
-            stack,
-            load_settings(kafka=login, sqlite={"path": tmp_path / "afterword.sqlite"}, drain_seconds=10),
+            stack, load_settings(kafka=login, sqlite={"path": tmp_path / "afterword.sqlite"}, drain_seconds=10)
         )
 
 

@@ -9,12 +9,7 @@ from typing import Any, TypeVar
 from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, Budgets, Erasure, Erasures
 from afterword.streams.stores.episodes import Conversation, DeletedEpisode, Episode, RollingRow, StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
-from afterword.streams.stores.sqlite import (
-    SqliteEpisodes,
-    SqliteFile,
-    SqliteMessages,
-    SqliteRecords,
-)
+from afterword.streams.stores.sqlite import SqliteEpisodes, SqliteFile, SqliteMessages, SqliteRecords
 
 T = TypeVar("T")
 

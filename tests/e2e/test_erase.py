@@ -122,9 +122,7 @@ async def test_person_is_erased_alone_and_in_groups_and_repeatedly(deployment: D
     assert report.clean, list(report.lines())
 
 
-async def test_erasing_a_group_member_keeps_the_others_messages(
-    deployment: Deployment,
-) -> None:
+async def test_erasing_a_group_member_keeps_the_others_messages(deployment: Deployment) -> None:
     """The participant wrote in the first of two episodes, in its last message, which the second one has as overlap."""
     settings = deployment.settings
     talk = (

@@ -50,11 +50,7 @@ SOON = {
     "delete.retention.ms": "1000",
 }
 """Configurations with which topics lose records at once."""
-QUICK = {
-    "log.retention.check.interval.ms": "500",
-    "log.initial.task.delay.ms": "100",
-    "log.cleaner.backoff.ms": "200",
-}
+QUICK = {"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "100", "log.cleaner.backoff.ms": "200"}
 
 
 @pytest_asyncio.fixture

@@ -27,12 +27,7 @@ def settings(make_settings: Callable[..., Settings]) -> Settings:
 
 def message(number: int, content: str) -> MessageCreated:
     return MessageCreated(
-        id=f"m{number}",
-        conversation_id="c",
-        user_id="ann",
-        role="user",
-        content=content,
-        metadata={"from": NEEDLE},
+        id=f"m{number}", conversation_id="c", user_id="ann", role="user", content=content, metadata={"from": NEEDLE}
     )
 
 

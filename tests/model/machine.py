@@ -2,12 +2,7 @@
 
 from typing import Any, ClassVar
 
-from aiokafka.errors import (
-    KafkaConnectionError,
-    NotLeaderForPartitionError,
-    ProducerFenced,
-    RequestTimedOutError,
-)
+from aiokafka.errors import KafkaConnectionError, NotLeaderForPartitionError, ProducerFenced, RequestTimedOutError
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 

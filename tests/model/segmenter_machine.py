@@ -8,15 +8,7 @@ from hypothesis.stateful import precondition, rule
 
 from distributions.engine.tests.simulation.process import AGENT
 from faust_eos.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated, StateLost
-from tests.model.machine import (
-    MOVES_BEFORE_QUIET,
-    WORKERS,
-    FaultMachine,
-    Moment,
-    moments,
-    when_it_suits_least,
-    workers,
-)
+from tests.model.machine import MOVES_BEFORE_QUIET, WORKERS, FaultMachine, Moment, moments, when_it_suits_least, workers
 from tests.model.segmenter_oracle import check, told
 from tests.model.segmenting import (
     AGENTS_LIMITS,

@@ -13,17 +13,7 @@ from afterword.streams.segmenter.state import parse_scope
 from afterword_text.tokens import count_tokens
 from distributions.engine.tests.simulation.broker import Transaction
 from faust_eos.changelog import BOOKMARK_KEY, decode_bookmark, row_key
-from tests.model.segmenting import (
-    DEAD_LETTERS,
-    ENGINE,
-    EPISODES,
-    SOURCE,
-    Work,
-    Worker,
-    World,
-    as_sent,
-    changelogs,
-)
+from tests.model.segmenting import DEAD_LETTERS, ENGINE, EPISODES, SOURCE, Work, Worker, World, as_sent, changelogs
 from tests.unit.segmenter.chat import due, episodes
 from tests.unit.segmenter.oracle import Name, Oracle
 

@@ -113,11 +113,7 @@ def test_reranker_needs_only_the_memory_extra_without_redaction() -> None:
             f"afterword.Memory needs: pip install '.[memory]' {TEXT} in a checkout",
         ),
         (BASE, COMMAND_LINE, f"the command line needs: pip install '.[worker]' {ENGINE} in a checkout"),
-        (
-            "memory",
-            WITHOUT_WEIGHTS,
-            f"embedder.provider = local needs: pip install '.[memory]' {TEXT} in a checkout",
-        ),
+        ("memory", WITHOUT_WEIGHTS, f"embedder.provider = local needs: pip install '.[memory]' {TEXT} in a checkout"),
         *(
             ("worker", f"import {module}", f"{module} needs: pip install '.[{x}]' {TEXT} in a checkout")
             for x, module in ADAPTERS.items()

@@ -46,13 +46,7 @@ from afterword_text.gate import plain as plain_text
 from afterword_text.gate.claims import facts, fold, names, source_facts
 from afterword_text.gate.quantities import readable
 from afterword_text.language import detect, normalized, plausible, query_words, stem_words, subject_of, words
-from afterword_text.sentences import (
-    cut_at_sentence,
-    cut_at_word,
-    first_sentences,
-    split_sentences,
-    without_middle,
-)
+from afterword_text.sentences import cut_at_sentence, cut_at_word, first_sentences, split_sentences, without_middle
 from afterword_text.statements import first_person
 from afterword_text.texts import FIELDS, Texts
 from afterword_text.times import asked_time, time_alone

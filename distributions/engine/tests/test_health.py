@@ -39,10 +39,7 @@ async def readiness(client: aiohttp.ClientSession) -> tuple[int, dict[str, objec
 
 async def test_worker_is_ready_once_every_condition_holds(client, health):
     status, body = await readiness(client)
-    assert (status, body) == (
-        503,
-        {"status": "not_ready", "reasons": {"partitions": "starting", "llm": "starting"}},
-    )
+    assert (status, body) == (503, {"status": "not_ready", "reasons": {"partitions": "starting", "llm": "starting"}})
     health.ready("partitions")
     assert (await readiness(client))[0] == 503
     health.ready("llm")

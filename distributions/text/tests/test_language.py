@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 
 from afterword_text import language_identifier
-from afterword_text.language import (
-    LONGEST_MARKS,
-    NAMES,
-    UNDETERMINED,
-    detect,
-    normalized,
-    plausible,
-    stem_words,
-    words,
-)
+from afterword_text.language import LONGEST_MARKS, NAMES, UNDETERMINED, detect, normalized, plausible, stem_words, words
 from afterword_text.language_identifier import LONGEST_NGRAM, MODEL, Identifier
 from tests.rows import with_rows
 from tools.language_model import prepared

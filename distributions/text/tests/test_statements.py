@@ -3,14 +3,7 @@
 import pytest
 
 from afterword.schemas import EpisodeMessage
-from afterword_text.corrections import (
-    MOST_WORDS,
-    Likelihood,
-    asks_for_value,
-    changes,
-    corrects,
-    likelihoods,
-)
+from afterword_text.corrections import MOST_WORDS, Likelihood, asks_for_value, changes, corrects, likelihoods
 from afterword_text.statements import MOST_FACTS, first_person, statements
 from tests.rows import with_rows
 from tests.samples import an_episode_message

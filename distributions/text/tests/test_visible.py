@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword_text.visible import (
-    KEPT,
-    printable,
-    shown,
-    shown_json,
-    shown_lines,
-    strip_control_tokens,
-    without_hidden,
-)
+from afterword_text.visible import KEPT, printable, shown, shown_json, shown_lines, strip_control_tokens, without_hidden
 from tests.nasty_texts import TOKENS
 from tests.rows import with_rows
 

@@ -15,19 +15,9 @@ from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures, Rec
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.mongo import (
-    MongoDatabase,
-    MongoEpisodes,
-    MongoMessages,
-    MongoRecords,
-)
+from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages, MongoRecords
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
-from afterword.streams.stores.sqlite import (
-    SqliteEpisodes,
-    SqliteFile,
-    SqliteMessages,
-    SqliteRecords,
-)
+from afterword.streams.stores.sqlite import SqliteEpisodes, SqliteFile, SqliteMessages, SqliteRecords
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from tests.qdrant_answers import ROUTES, Answer
 from tests.qdrant_engine import routes_in

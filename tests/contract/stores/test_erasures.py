@@ -15,10 +15,7 @@ FOUND = ErasedConversation("c.1", alone=True, messages=3, episodes=1)
 async def test_repeated_erasure_request_continues_the_first(erasures: Erasures) -> None:
     assert await erasures.begin(ERASURE) == ERASURE
     assert await erasures.begin(replace(ERASURE, erasure_id="e2", asked_by=None)) == ERASURE
-    for other in (
-        replace(ERASURE, erasure_id="e3", tenant_id=None),
-        replace(ERASURE, erasure_id="e4", user_id="bob"),
-    ):
+    for other in (replace(ERASURE, erasure_id="e3", tenant_id=None), replace(ERASURE, erasure_id="e4", user_id="bob")):
         assert await erasures.begin(other) == other
     assert {one.erasure_id for one in await erasures.under_way()} == {"e1", "e3", "e4"}
 

@@ -229,9 +229,7 @@ async def test_summarizers_earlier_edit_survives_the_archiver(messages: MessageA
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": replace(expected, changed=9)}
 
 
-async def test_late_archiver_does_not_undo_an_earlier_edit(
-    messages: MessageArchive,
-) -> None:
+async def test_late_archiver_does_not_undo_an_earlier_edit(messages: MessageArchive) -> None:
     archivers: dict[str, Any] = {"metadata": {"a": 1}, "is_continuation": False}
     await messages.put_many([archived(**archivers)])
     await messages.assign("c1:1", [replace(archived(content="Edited."), changed=5)])
@@ -263,9 +261,7 @@ async def test_more_than_one_batch_is_written_and_read(messages: MessageArchive)
     assert {found.episode_id for found in (await refs(messages)).values()} == {"c1:1"}
 
 
-async def test_newest_messages_have_the_highest_offsets_despite_producer_clocks(
-    messages: MessageArchive,
-) -> None:
+async def test_newest_messages_have_the_highest_offsets_despite_producer_clocks(messages: MessageArchive) -> None:
     times = {"m1": 3, "m2": 1, "m3": 2, "m4": 3}
     for offset, (message_id, minute) in enumerate(times.items()):
         await messages.put_many([archived(message_id, offset, sent_at=NOON + timedelta(minutes=minute))])

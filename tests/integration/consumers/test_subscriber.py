@@ -16,13 +16,7 @@ from structlog.testing import capture_logs
 
 from afterword import RevisionSubscriber, SummarySubscriber
 from afterword.embedded.process import Process
-from afterword.schemas import (
-    ConversationFlush,
-    InvalidRecord,
-    MessageCreated,
-    SummaryCreated,
-    decode_input,
-)
+from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, SummaryCreated, decode_input
 from afterword.schemas.records import CE_ID, CE_TYPE
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka.clients import admin_client, running_consumer

@@ -54,9 +54,7 @@ async def writers(url: str, unique: Callable[[str], str]) -> AsyncIterator[list[
         await client.delete(f"{url}/collections/{settings.collection}")
 
 
-async def test_one_of_many_first_writers_creates_the_collection(
-    writers: list[QdrantIndex],
-) -> None:
+async def test_one_of_many_first_writers_creates_the_collection(writers: list[QdrantIndex]) -> None:
     await asyncio.gather(*[put(index, a_summary(number), TEXT) for number, index in enumerate(writers, start=1)])
     names = [f"c1:{number}" for number in range(1, WRITERS + 1)]
     assert await writers[0].revisions(names) == dict.fromkeys(names, 1)
@@ -119,9 +117,7 @@ async def test_hanging_or_foreign_server_is_named_as_such() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.16.3", "1.15.5", "0.11.0", "unknown"])
-async def test_server_without_revision_fences_is_refused_before_use(
-    version: str,
-) -> None:
+async def test_server_without_revision_fences_is_refused_before_use(version: str) -> None:
     async with QdrantServer(version) as server:
         settings = Settings(qdrant=Qdrant(url=server.url))
         index = open_index(settings.qdrant, EmbedderSettings(provider="none"))

@@ -209,9 +209,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_index_has_the_latest_revision_of_existing_episodes(
-    steps: list[tuple[bool, int, int, list[str], str]],
-) -> None:
+def test_index_has_the_latest_revision_of_existing_episodes(steps: list[tuple[bool, int, int, list[str], str]]) -> None:
     asyncio.run(compared(steps))
 
 

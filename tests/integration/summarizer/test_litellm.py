@@ -32,17 +32,7 @@ from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.llm import unread
 from tests.doubles.stores import MemoryBudgets
-from tests.openai_server import (
-    MODEL,
-    TEXTS,
-    LlmServer,
-    Outcome,
-    after,
-    answers,
-    fails,
-    running_server,
-    success,
-)
+from tests.openai_server import MODEL, TEXTS, LlmServer, Outcome, after, answers, fails, running_server, success
 from tests.samples import a_closed_episode, an_episode_message
 from tests.waiting import until
 
@@ -224,8 +214,7 @@ async def test_error_of_the_upstream_keeps_its_meaning(proxy: Proxy, outcome: Ou
 
 
 @pytest.mark.parametrize(
-    ("llm", "says"),
-    [({"model": "none"}, "model"), ({"api_key": "sk-another"}, "no_db_connection")],
+    ("llm", "says"), [({"model": "none"}, "model"), ({"api_key": "sk-another"}, "no_db_connection")]
 )
 async def test_mistake_in_the_settings_is_named_and_stops_asking(proxy: Proxy, llm: dict[str, str], says: str) -> None:
     summarizer = proxy.summarizer(**llm)

@@ -11,12 +11,7 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from afterword.schemas.summaries import total
-from afterword.streams.errors import (
-    AnswerInvalid,
-    ProviderError,
-    ProviderMisconfigured,
-    ProviderUnavailable,
-)
+from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Llm, Settings
 from afterword.streams.summarizer.llm import PROTOCOLS
 from afterword.streams.summarizer.providers import Provider

@@ -23,19 +23,7 @@ from distributions.engine.tests.partition import Partition, Producer
 from faust_eos.batch import Batches
 from faust_eos.options import Options
 from faust_eos.transaction import size_of
-from tests.unit.segmenter.chat import (
-    DEAD_LETTERS,
-    EPISODES,
-    NOON,
-    STORES,
-    Chat,
-    Sent,
-    delete,
-    edit,
-    flush,
-    limits,
-    say,
-)
+from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, STORES, Chat, Sent, delete, edit, flush, limits, say
 
 BOOBY_TRAP = "the word on which the tokenizer fails"
 SLOW = "a text for which the tokenizer needs half a turn"
@@ -153,9 +141,7 @@ def test_flush_in_parts_closes_what_a_whole_one_closes(agents: list[str | None],
 
 
 @pytest.mark.parametrize("most", [None, 3 * MEGABYTE])
-async def test_large_deadlines_become_several_transactions(
-    most: int | None,
-) -> None:
+async def test_large_deadlines_become_several_transactions(most: int | None) -> None:
     deployed = Deployed(limits(idle_seconds=60), Producer(most_bytes=most))
     conversations = [f"c{n}" for n in range(30)]
     for name in conversations:

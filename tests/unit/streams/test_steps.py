@@ -13,12 +13,7 @@ from structlog.testing import capture_logs
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import ConfigurationError, ProviderMisconfigured, StoreUnavailable
-from afterword.streams.steps import (
-    LONGEST_WAIT_SECONDS,
-    MISCONFIGURED_WAIT_SECONDS,
-    backoff_seconds,
-    error_type,
-)
+from afterword.streams.steps import LONGEST_WAIT_SECONDS, MISCONFIGURED_WAIT_SECONDS, backoff_seconds, error_type
 from afterword.streams.tasks import RESTS, STEP_SECONDS, FairTurns, Paced, paced
 from afterword.streams.telemetry.metrics import Metrics
 from tests.summarizer_world import RecordedReadiness, a_step_runner

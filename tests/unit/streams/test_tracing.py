@@ -16,13 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from afterword.schemas import SummaryCreated
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.telemetry.metrics import Metrics, oldest_pending_seconds
-from afterword.streams.telemetry.tracing import (
-    LAST_EXPORT_SECONDS,
-    MAX_LINKS,
-    trace_in,
-    traceparent,
-    tracer_from,
-)
+from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, MAX_LINKS, trace_in, traceparent, tracer_from
 from faust_eos.metrics import PartitionStatus
 from faust_eos.transaction import Output
 from tests.rows import with_rows
@@ -59,8 +53,7 @@ def ids(span: ReadableSpan) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "00", f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", f"ff-{1:032x}-{1:016x}-01", "é" * 55],
+    "text", ["", "00", f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", f"ff-{1:032x}-{1:016x}-01", "é" * 55]
 )
 def test_invalid_traceparent_is_ignored(text: str) -> None:
     assert trace_in([("traceparent", text.encode())]) == b""

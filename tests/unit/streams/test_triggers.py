@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Episodes, load_settings
-from afterword.streams.triggers import (
-    TRIGGER_PRESETS,
-    TriggerInvalid,
-    parse_trigger,
-    read_trigger,
-)
+from afterword.streams.triggers import TRIGGER_PRESETS, TriggerInvalid, parse_trigger, read_trigger
 from tests.rows import with_rows
 
 VARIABLE = "AFTERWORD_EPISODES__TRIGGER"

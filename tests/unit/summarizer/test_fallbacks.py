@@ -9,13 +9,7 @@ import pytest
 
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.summaries import Calls, Usage, total
-from afterword.streams.errors import (
-    AnswerInvalid,
-    PromptFailed,
-    PromptRefused,
-    ProviderUnavailable,
-    StoreUnavailable,
-)
+from afterword.streams.errors import AnswerInvalid, PromptFailed, PromptRefused, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Retry, Settings
 from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
 from afterword.streams.summarizer.providers import ExtractiveProvider

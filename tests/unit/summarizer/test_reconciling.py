@@ -188,9 +188,7 @@ async def test_row_changed_meanwhile_is_decided_again() -> None:
 
 
 @pytest.mark.parametrize("outage", [ProviderUnavailable(problem="away"), ProviderMisconfigured(problem="no key")])
-async def test_configured_wait_for_the_llm_stores_nothing_meanwhile(
-    outage: ProviderUnavailable,
-) -> None:
+async def test_configured_wait_for_the_llm_stores_nothing_meanwhile(outage: ProviderUnavailable) -> None:
     world = World()
     world.provider.outage = outage
     settings = Settings.model_validate({"summarizer": {"on_llm_outage": "wait"}})

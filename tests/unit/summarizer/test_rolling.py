@@ -22,16 +22,7 @@ from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 RULES = SummaryRules(rolling_max_tokens=5)
 BRIEF, LONG = "So far.", "The flight to Rome was booked for Monday."
 ROW = RollingRow(
-    "c1",
-    2,
-    7,
-    a_cause(),
-    BRIEF,
-    is_complete=False,
-    first_ordinal=2,
-    last_ordinal=3,
-    inputs=((3, 1),),
-    updated_at=NOON,
+    "c1", 2, 7, a_cause(), BRIEF, is_complete=False, first_ordinal=2, last_ordinal=3, inputs=((3, 1),), updated_at=NOON
 )
 
 

@@ -47,9 +47,7 @@ class Clients:
         """Return the metadata of all the commits of the group in the topic."""
         offsets = self.broker.offsets
         return await self.network.call(
-            self.process,
-            "describe",
-            lambda: [one.metadata for source, one in offsets.items() if source.topic == topic],
+            self.process, "describe", lambda: [one.metadata for source, one in offsets.items() if source.topic == topic]
         )
 
 

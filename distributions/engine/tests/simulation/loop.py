@@ -105,11 +105,7 @@ class Loop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(
-        self,
-        coro: Coroutine[Any, Any, Any],
-        *,
-        name: str | None = None,
-        context: contextvars.Context | None = None,
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
         context = context or contextvars.copy_context()
         task = asyncio.Task(coro, loop=self, name=name, context=context)

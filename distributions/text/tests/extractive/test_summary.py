@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword_text.extractive import condense, summarize
-from afterword_text.extractive.ranking import (
-    informativeness,
-    is_politeness,
-)
+from afterword_text.extractive.ranking import informativeness, is_politeness
 from afterword_text.language import stem_words
 from afterword_text.sentences import MAX_MESSAGE_CHARACTERS, sentences_of, split_sentences
 from afterword_text.texts import MAX_SUMMARY_LENGTH, TITLE_CHARACTERS, Texts

@@ -61,13 +61,7 @@ class Hostile(Fault):
     settings: ClassVar = {
         # no worker is killed: a machine that is too busy for a heartbeat is no failure
         "kafka": {"session_timeout_seconds": 20},
-        "llm": {
-            "provider": "openai",
-            "model": MODEL,
-            "attempts": 2,
-            "timeout_seconds": 2,
-            "retry_budget_seconds": 3,
-        },
+        "llm": {"provider": "openai", "model": MODEL, "attempts": 2, "timeout_seconds": 2, "retry_budget_seconds": 3},
     }
     company = "hostile"
     counted = False
@@ -217,12 +211,4 @@ class Overrides(Records):
     family = records.overrides
 
 
-HOSTILE: tuple[type[Hostile], ...] = (
-    Bytes,
-    Flips,
-    Headers,
-    Times,
-    Shapes,
-    Texts,
-    Overrides,
-)
+HOSTILE: tuple[type[Hostile], ...] = (Bytes, Flips, Headers, Times, Shapes, Texts, Overrides)

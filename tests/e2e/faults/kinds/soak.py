@@ -24,9 +24,7 @@ class ComingAndGoing(Fault):
 
     name = "kill, join, leave, at random"
     brokers = 3
-    settings: ClassVar = {
-        "kafka": {"partitions": PARTITIONS, "replication_factor": 3, "min_insync_replicas": 2},
-    }
+    settings: ClassVar = {"kafka": {"partitions": PARTITIONS, "replication_factor": 3, "min_insync_replicas": 2}}
     workers: ClassVar = {"segmenter": 2, "summarizer": 2, "archiver": 1}
     pause_seconds = (10.0, 30.0)
 

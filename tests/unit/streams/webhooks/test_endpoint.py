@@ -163,9 +163,7 @@ class Rebinding(AbstractResolver):
     """A resolver that maps every name to this machine, as an attacker's name server might."""
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
-        return [
-            ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=6, flags=0),
-        ]
+        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=6, flags=0)]
 
     async def close(self) -> None:
         pass

@@ -104,10 +104,7 @@ def responses(*meanings: str) -> list[Response]:
 
 @pytest.mark.parametrize(
     ("response", "error"),
-    [
-        *((one, PromptRefused) for one in responses("refusal")),
-        *((one, PromptFailed) for one in responses("failure")),
-    ],
+    [*((one, PromptRefused) for one in responses("refusal")), *((one, PromptFailed) for one in responses("failure"))],
 )
 async def test_only_a_refusal_of_one_prompt_blames_it(response: Response, error: type[Exception]) -> None:
     asked, _ = provider(lambda body: response if "kayak" in str(body) else good(body))
