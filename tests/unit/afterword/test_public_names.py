@@ -1,12 +1,14 @@
-"""The names that a service imports from `afterword` itself."""
+"""The names that a service imports from `afterword` itself, and what these and a server load."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import afterword
 from afterword.streams import errors
+from afterword.streams.installed import revision
 from afterword.streams.settings import Settings
 
 LIBRARIES = {"aiokafka", "faust", "httpx", "motor", "numpy", "opentelemetry", "orjson", "pydantic", "qdrant_client"}
@@ -50,3 +52,15 @@ def test_subscriber_takes_everything_from_the_settings() -> None:
     options = subscriber._options
     assert (subscriber._kafka.bootstrap_servers, options["sasl_plain_username"]) == ("k:9092", "crm")
     assert {"ssl_context", "sasl_plain_password"} <= set(options)
+
+
+def test_server_imports_libraries_only_on_demand() -> None:
+    loaded = "import sys, afterword.serving.server; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True)
+    assert not {"faust", "mcp", "jwt", "httpx", "numpy", "dateparser", "tokenizers"} & set(found.stdout.split())
+
+
+def test_distribution_carries_its_revision(tmp_path: Path) -> None:
+    assert revision(tmp_path) == "unknown"
+    (tmp_path / "REVISION").write_text("abc\n")
+    assert revision(tmp_path) == "abc"

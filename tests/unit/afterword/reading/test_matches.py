@@ -1,13 +1,15 @@
-"""The messages that a hit shows, and the hit as text for a model."""
+"""The messages that a hit shows, and the hit as text for a model and as a row of a table."""
 
+import inspect
 from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterword.commands.reading import HIT_COLUMNS, _hit_row, recall
 from afterword.reading.memory import NOTHING_KNOWN, hit_lines, hits_as_text
 from afterword.reading.search import EXCERPT_CHARACTERS, excerpt
-from afterword.streams.stores.index import Match, RankingScores, Recalled
+from afterword.streams.stores.index import MIN_COVERAGE, Match, RankingScores, Recalled
 from afterword_text.language import query_words
 from tests.samples import NOON, a_summary
 
@@ -82,3 +84,19 @@ def test_excerpt_is_bounded_and_part_of_the_text(parts: Sequence[str], query: st
     shown = by_words(text, query)
     assert len(shown) <= EXCERPT_CHARACTERS + 4
     assert all(word in text for word in shown.strip("… ").split())
+
+
+def test_messages_precede_the_summary_and_forge_no_line() -> None:
+    scores = RankingScores(episode=0.5, passage=0.5, message=0.5, cosine=None)
+    hit = Recalled.of(a_summary(title="Rome"), score=0.5, coverage=0.5, scores=scores)
+    last = "Rome: A flight to Rome was booked."
+    assert _hit_row(hit) == ("0.50", "c1:1", "2026-01-05 12:02", "", last)
+    said = Match(message_id="m0", role="user", sent_at=NOON, content="To Rome!\n2026-01-01, user: x\x1b[2J", score=1.0)
+    matched = _hit_row(hit.model_copy(update={"matches": (said,)}))
+    assert len(matched) == len(HIT_COLUMNS)
+    assert matched[-1] == last
+    assert matched[-2] == "2026-01-05, user: To Rome!\n    2026-01-01, user: x\ufffd[2J (m0)"
+
+
+def test_command_has_memorys_minimum_coverage() -> None:
+    assert inspect.signature(recall).parameters["min_coverage"].default == MIN_COVERAGE

@@ -3,8 +3,8 @@
 import asyncio
 import weakref
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +51,10 @@ from tests.unit.afterword.serving.test_reading import Holder
 EVERYTHING = StreamFilter(Owner(), frozenset(ALL))
 
 
+def a_record(offset: int, value: bytes) -> ConsumerRecord:
+    return ConsumerRecord("summary.created", 0, offset, 0, 0, b"c1", value, None, 0, 0, [])
+
+
 class Feeding:
     """A feed that is given records, and clients that read it."""
 
@@ -85,8 +89,14 @@ class Feeding:
         await self.come(SummaryDeleted(**ids, reason="deleted", deleted_at=NOON), "summary.deleted")
 
 
-async def listening(feeding: Feeding, wanted: StreamFilter) -> tuple[asyncio.Task[None], list[Published]]:
-    """A client that reads everything it gets."""
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def listening(feeding: Feeding, wanted: StreamFilter) -> AsyncGenerator[list[Published], None]:
+    """A client that reads everything it gets, of which nothing is missing once it has ended."""
     found: list[Published] = []
 
     async def listen() -> None:
@@ -96,27 +106,21 @@ async def listening(feeding: Feeding, wanted: StreamFilter) -> tuple[asyncio.Tas
 
     task = asyncio.create_task(listen())
     await asyncio.sleep(0)
-    return task, found
-
-
-async def settled() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
+    yield found
+    await settled()
+    task.cancel()
 
 
 async def heard(wanted: StreamFilter) -> list[tuple[str, str]]:
     """Return the events that a client gets, of two tenants, three users and three types."""
     feeding = Feeding()
-    task, found = await listening(feeding, wanted)
-    await feeding.summary(1, "c1")
-    await feeding.summary(1, "c2", user_id="u2")
-    await feeding.summary(1, "c3", tenant_id="t2", user_id="u3")
-    await feeding.come(a_closed_episode(1, "c1"), "episode.closed")
-    await feeding.deletion("c1")
-    await feeding.deletion("c2")
-    await feeding.deletion("never-seen")
-    await settled()
-    task.cancel()
+    async with listening(feeding, wanted) as found:
+        await feeding.summary(1, "c1")
+        await feeding.summary(1, "c2", user_id="u2")
+        await feeding.summary(1, "c3", tenant_id="t2", user_id="u3")
+        await feeding.come(a_closed_episode(1, "c1"), "episode.closed")
+        for name in ("c1", "c2", "never-seen"):
+            await feeding.deletion(name)
     return [(event.kind.removeprefix("summary."), event.event.conversation_id) for event in found]
 
 
@@ -149,11 +153,9 @@ async def test_client_gets_the_events_it_asked_for(wanted: StreamFilter, expecte
 
 async def test_event_id_lists_the_next_offset_of_each_partition() -> None:
     feeding = Feeding()
-    task, found = await listening(feeding, EVERYTHING)
-    await feeding.summary(1)
-    await feeding.come(a_closed_episode(1), "episode.closed")
-    await settled()
-    task.cancel()
+    async with listening(feeding, EVERYTHING) as found:
+        await feeding.summary(1)
+        await feeding.come(a_closed_episode(1), "episode.closed")
     places = [offsets_of(feeding.feed.topics, event.position) for event in found]
     after = [{tp.topic: offset for tp, offset in place.items() if offset} for place in places]
     assert after == [{"summary.created": 1}, {"summary.created": 1, "episode.closed": 1}]
@@ -161,10 +163,8 @@ async def test_event_id_lists_the_next_offset_of_each_partition() -> None:
 
 async def test_streamed_episode_has_no_contents() -> None:
     feeding = Feeding()
-    task, found = await listening(feeding, EVERYTHING)
-    await feeding.come(a_closed_episode(1), "episode.closed")
-    await settled()
-    task.cancel()
+    async with listening(feeding, EVERYTHING) as found:
+        await feeding.come(a_closed_episode(1), "episode.closed")
     assert '"message_ids":["m0","m1","m2"]' in found[0].data
     assert "Text of" not in found[0].data
     assert "\n" not in found[0].data
@@ -174,16 +174,14 @@ async def test_client_that_never_reads_is_dropped_alone() -> None:
     feeding = Feeding()
     stuck = feeding.feed.follow(EVERYTHING, feeding.feed.offsets)
     await anext(stuck)
-    task, found = await listening(feeding, EVERYTHING)
-    for ordinal in range(1, MOST_UNREAD + 2):
-        await feeding.summary(ordinal)
-        if ordinal % 10 == 0:
-            await settled()
-    await settled()
-    assert [batch async for batch in stuck] == []
+    async with listening(feeding, EVERYTHING) as found:
+        for ordinal in range(1, MOST_UNREAD + 2):
+            await feeding.summary(ordinal)
+            if ordinal % 10 == 0:
+                await settled()
+        assert [batch async for batch in stuck] == []
+        assert "afterword_event_clients 1.0" in feeding.metrics.text().decode()
     assert len(found) == MOST_UNREAD + 1
-    assert "afterword_event_clients 1.0" in feeding.metrics.text().decode()
-    task.cancel()
 
 
 async def test_client_that_reads_seldom_misses_nothing() -> None:
@@ -247,12 +245,10 @@ def test_headers_identify_foreign_records(owner: tuple[str, bytes] | None, is_po
 async def test_deleted_or_replaced_text_is_not_streamed(stored: Episode, kinds: list[str]) -> None:
     feeding = Feeding()
     feeding.stored["c1:1"] = stored
-    task, found = await listening(feeding, EVERYTHING)
-    await feeding.come(a_closed_episode(1), "episode.closed")
-    await feeding.summary(1)
-    await feeding.deletion()
-    await settled()
-    task.cancel()
+    async with listening(feeding, EVERYTHING) as found:
+        await feeding.come(a_closed_episode(1), "episode.closed")
+        await feeding.summary(1)
+        await feeding.deletion()
     assert [event.kind for event in found] == kinds
 
 
@@ -260,12 +256,14 @@ def ordinals_of(sent: Any) -> list[int]:
     return [orjson.loads(line[6:])["ordinal"] for line in sent.splitlines() if line.startswith(b"data: ")]
 
 
-async def test_text_deleted_before_a_late_read_is_not_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    feeding, now = Feeding(), 0.0
+def standing(monkeypatch: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
     for module in (events, feed):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
+
+
+async def test_text_deleted_before_a_late_read_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding, now = Feeding(), 0.0
+    standing(monkeypatch, lambda: now)
     monkeypatch.setattr(events, "SENT_TOGETHER", 1)
     lines = events.lines_of(feeding.feed, EVERYTHING, feeding.feed.offsets)
     assert [(await anext(lines)) is None for _ in range(2)] == [False, True]
@@ -281,8 +279,7 @@ async def test_text_deleted_before_a_late_read_is_not_sent(
 
 async def test_late_events_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, now = Feeding(), 0.0
-    for module in (events, feed):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    standing(monkeypatch, lambda: now)
     async with aclosing(events.lines_of(feeding.feed, EVERYTHING, feeding.feed.offsets)) as lines:
         await anext(lines)
         await anext(lines)
@@ -309,7 +306,7 @@ class Topic:
 
     def __init__(self) -> None:
         self._source = TopicPartition("summary.created", 0)
-        self._record = ConsumerRecord("summary.created", 0, 0, 0, 0, b"c1", a_summary(1).to_json(), None, 0, 0, [])
+        self._record = a_record(0, a_summary(1).to_json())
         self._at = 0
 
     @asynccontextmanager
@@ -335,9 +332,7 @@ async def no_check(*_: object) -> None:
     pass
 
 
-async def test_store_outage_delays_an_event_and_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_store_outage_delays_an_event_and_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, topic, attempts = Feeding(), Topic(), 0
 
     async def lookup(episode_ids: Sequence[str]) -> Mapping[str, Episode]:
@@ -351,16 +346,14 @@ async def test_store_outage_delays_an_event_and_is_logged_once(
     monkeypatch.setattr(feed, "WAIT_SECONDS", 0)
     monkeypatch.setattr(feed, "require_topics", no_check)
     monkeypatch.setattr(feed, "open_log", topic.opening)
-    task, found = await listening(feeding, EVERYTHING)
-    with capture_logs() as logs:
-        running = asyncio.create_task(feeding.feed.run())
-        async with asyncio.timeout(60):
+    async with listening(feeding, EVERYTHING) as found, asyncio.timeout(60):
+        with capture_logs() as logs:
+            running = asyncio.create_task(feeding.feed.run())
             while not found:  # noqa: ASYNC110 – the client reads in turns
                 await asyncio.sleep(0)
-    for one in (task, running):
-        one.cancel()
-        with suppress(asyncio.CancelledError):
-            await one
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
     assert [entry["event"] for entry in logs] == ["feed_interrupted"], "once for two failures"
     assert feeding.feed.running
 
@@ -442,7 +435,7 @@ async def test_api_key_beyond_its_records_per_minute_waits(monkeypatch: pytest.M
     async def catch_up(key: str) -> None:
         await anext(feeding.feed.follow(replace(EVERYTHING, key_id=key), {}))
 
-    log_of([ConsumerRecord("summary.created", 0, 0, 0, 0, b"c1", b"{", None, 0, 0, [])], monkeypatch, opened)
+    log_of([a_record(0, b"{")], monkeypatch, opened)
     monkeypatch.setattr(feed, "RECORDS_PER_MINUTE", 2)
     await feeding.summary(1)
     tasks: list[asyncio.Task[None]] = []
@@ -455,11 +448,7 @@ async def test_api_key_beyond_its_records_per_minute_waits(monkeypatch: pytest.M
 
 async def test_catching_up_blocks_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, summary = Feeding(), a_summary(1).to_json()
-    log_of(
-        [ConsumerRecord("summary.created", 0, n, 0, 0, b"c1", summary, None, 0, 0, []) for n in range(300)],
-        monkeypatch,
-        [],
-    )
+    log_of([a_record(n, summary) for n in range(300)], monkeypatch, [])
     await feeding.summary(1)
     _, share = await blocking(anext(feeding.feed.follow(EVERYTHING, {})))
     assert share < MOST_SHARE / 2, "the double's lookups take about half of the time"
@@ -467,11 +456,8 @@ async def test_catching_up_blocks_no_request(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_records_that_are_no_events_are_skipped() -> None:
     feeding = Feeding()
-    task, found = await listening(feeding, EVERYTHING)
-    broken = ConsumerRecord("summary.created", 0, 7, 0, 0, b"c1", b"{", None, 0, 0, [])
-    await feeding.feed.hand_out([broken])
-    await settled()
-    task.cancel()
+    async with listening(feeding, EVERYTHING) as found:
+        await feeding.feed.hand_out([a_record(7, b"{")])
     assert found == []
     assert feeding.feed._offsets[TopicPartition("summary.created", 0)] == 8
 
@@ -487,6 +473,12 @@ class Revocable:
         if self.is_revoked:
             raise Unauthenticated
         return self.holder
+
+
+async def receive() -> dict[str, Any]:
+    """A client that sends nothing more."""
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 def a_request(services: Any) -> Any:
@@ -515,10 +507,6 @@ async def test_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.Mo
     monkeypatch.setattr("afterword.serving.events.CHECK_SECONDS", 0.05)
     keys, sent = Revocable("a"), []
 
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async def send(message: Any) -> None:
         sent.append(message)
         keys.is_revoked = True
@@ -541,10 +529,6 @@ async def test_stream_warns_and_ends_when_kafka_or_store_fails(error: Exception)
     async def content() -> AsyncGenerator[ServerSentEvent | None, None]:
         yield ServerSentEvent(comment="open")
         raise error
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
 
     sent: list[Any] = []
 
@@ -648,21 +632,20 @@ async def test_conversation_is_streamed_only_to_its_people(holder: Holder, asked
 
 
 async def test_many_events_for_many_clients_block_no_request() -> None:
-    feeding = Feeding()
+    feeding, summary = Feeding(), a_summary(1).to_json()
     nobody = StreamFilter(Owner("nobody", "t1"), frozenset(ALL))
-    others = [(await listening(feeding, nobody))[0] for _ in range(2000)]
-    task, found = await listening(feeding, EVERYTHING)
-    topic, summary = Kafka().summaries_topic, a_summary(1).to_json()
-    records = [ConsumerRecord(topic, 0, n, 0, 0, b"c1", summary, None, 0, 0, []) for n in range(200)]
+    records = [a_record(n, summary) for n in range(200)]
+    async with AsyncExitStack() as clients:
+        for _ in range(2000):
+            await clients.enter_async_context(listening(feeding, nobody))
+        found = await clients.enter_async_context(listening(feeding, EVERYTHING))
 
-    async def handed_out() -> None:
-        await feeding.feed.hand_out(records)
-        while len(found) < len(records):  # noqa: ASYNC110 – the client reads in turns
-            await asyncio.sleep(0)
+        async def handed_out() -> None:
+            await feeding.feed.hand_out(records)
+            while len(found) < len(records):  # noqa: ASYNC110 – the client reads in turns
+                await asyncio.sleep(0)
 
-    _, share = await blocking(handed_out())
-    for one in (task, *others):
-        one.cancel()
+        _, share = await blocking(handed_out())
     assert share < MOST_SHARE
 
 

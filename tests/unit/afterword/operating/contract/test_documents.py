@@ -1,21 +1,37 @@
-"""The exported schemas and the AsyncAPI document agree with the code, according to an independent validator."""
+"""The AsyncAPI document, its schemas and examples agree with the code, with the last release and with a registry."""
 
 import copy
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from afterword.operating.contract import EVENTS, EXAMPLES, document, documents, event_schemas, example
+from afterword.operating.contract import (
+    EVENTS,
+    EXAMPLES,
+    RegistryRefused,
+    document,
+    documents,
+    event_schema,
+    event_schemas,
+    example,
+    register,
+    subjects,
+)
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_input, fingerprint
 from afterword.schemas.messages import INPUT_TYPES
 from afterword.schemas.records import CE_TYPE, OWNER
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry.tracing import TRACEPARENT
+from tests.compatibility import breaking_changes
+from tests.endpoints import serving
 from tests.rows import with_rows
 from tests.samples import a_closed_episode, a_message, a_summary
 
@@ -156,3 +172,90 @@ def test_messages_have_key_headers_and_an_example() -> None:
 
 def test_no_definition_is_unused() -> None:
     assert b"$defs" not in orjson.dumps(DOCUMENT)
+
+
+RELEASED = Path(__file__).parents[5] / "schemas" / "released"
+OLD: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "maxLength": 9},
+        "parts": {"type": "array", "items": {"$ref": "#/$defs/Part"}},
+    },
+    "required": ["id"],
+    "$defs": {"Part": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}},
+}
+
+
+def test_narrowing_breaks_old_producers_and_widening_old_subscribers() -> None:
+    narrower = copy.deepcopy(OLD)
+    narrower["properties"]["id"]["maxLength"] = 8
+    assert breaking_changes(OLD, narrower, "input") == [".id: maxLength is narrower"]
+    assert breaking_changes(narrower, OLD, "output") == [".id: maxLength is narrower"]
+    assert breaking_changes(narrower, OLD, "input") == []
+
+
+@pytest.mark.parametrize("direction", ["input", "output"])
+def test_removed_field_breaks_producers_and_subscribers(direction: Any) -> None:
+    removed = copy.deepcopy(OLD)
+    removed["$defs"]["Part"] = {"type": "object", "properties": {}}
+    assert ".parts.n: removed" in breaking_changes(OLD, removed, direction)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_users_of_the_last_release_break_on_nothing(event: str) -> None:
+    last = max(RELEASED.iterdir(), key=lambda path: [int(part) for part in path.name.split(".")])
+    file = last / f"{event}.schema.json"
+    if not file.exists():  # it is new since then
+        return
+    released = orjson.loads(file.read_bytes())
+    assert breaking_changes(released, event_schema(event), "input" if event in INPUT_TYPES else "output") == []
+
+
+PAGE = Path(__file__).parents[5] / "docs" / "how-to" / "current-state.md"
+KAFKA = Kafka()
+
+
+async def test_each_topics_values_are_registered_as_json_schema() -> None:
+    taken: dict[str, Any] = {}
+
+    async def take(request: web.Request) -> web.Response:
+        body = await request.json()
+        assert body["schemaType"] == "JSON"
+        assert request.headers["authorization"].startswith("Basic ")
+        taken[request.match_info["subject"]] = json.loads(body["schema"])
+        return web.json_response({"id": len(taken)})
+
+    async with serving(take, "POST", "/subjects/{subject}/versions") as url:
+        ids = await register(url.replace("http://", "http://user:secret@"), KAFKA)
+    assert taken == subjects(KAFKA)
+    assert list(ids.values()) == list(range(1, len(taken) + 1))
+    assert taken["afterword.episodes-value"] == taken["summary.created-value"] == event_schemas()["summary.created"]
+    assert {"messages-message.created", "episode.closed-episode.closed"} < taken.keys()
+
+
+@pytest.mark.parametrize(("status", "body"), [(409, '{"message": "incompatible"}'), (200, "no JSON"), (200, "{}")])
+async def test_refusing_registry_is_named_with_the_subject(status: int, body: str) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=status, text=body)
+
+    async with serving(refuse, "POST", "/subjects/{subject}/versions") as url:
+        with pytest.raises(RegistryRefused, match=r"messages-message\.created"):
+            await register(url, KAFKA)
+
+
+async def test_absent_registry_is_named() -> None:
+    with pytest.raises(RegistryRefused, match="ConnectError"):
+        await register("http://127.0.0.1:1", KAFKA)
+
+
+def test_documented_sink_accepts_the_schemas_fields() -> None:
+    found = re.search(r"```json\n(.*?)```", PAGE.read_text(), re.S)
+    assert found is not None
+    config = json.loads(found[1])["config"]
+    assert config["topics"] == KAFKA.current_episodes_topic
+    assert config["consumer.override.isolation.level"] == "read_committed"
+    assert config["behavior.on.null.values"] == "delete"
+    fields = config["transforms.fields.include"].split(",")
+    schema = event_schemas()["summary.created"]["properties"]
+    assert set(fields) <= schema.keys()
+    assert "episode_id" in fields
