@@ -129,17 +129,6 @@ async def test_aborted_transaction_does_not_count(deployment):
     assert report.clean, report.findings
 
 
-async def test_audit_that_waits_in_vain_says_what_is_missing(deployment):
-    await deployment.produce()
-    await deployment.segment()
-    await deployment.publish()
-    report = await audit.run(deployment.settings, wait_seconds=1)
-    assert not report.findings
-    assert not report.clean
-    messages = len(await deployment.read(deployment.settings.kafka.messages_topic))
-    assert report.missing == {"archiver": messages, "summarizer": len(deployment.episodes())}
-
-
 @pytest.mark.nightly
 async def test_records_finished_beyond_the_group_offset_are_not_left(deployment):
     settings = deployment.settings

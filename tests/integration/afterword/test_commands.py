@@ -21,9 +21,8 @@ from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
-from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import afterword, environment_of
-from tests.samples import a_conversation, a_row, a_summary
+from tests.samples import a_summary
 
 SAMPLES = Path(samples.__file__).parent / "conversations.jsonl"
 SECONDS = 120
@@ -66,17 +65,7 @@ async def test_check_passes_for_a_complete_deployment(settings):
     assert code == 0, out
     assert [line.split()[:2] for line in out.splitlines()] == [
         ["OK", name]
-        for name in (
-            "kafka",
-            "topics",
-            "commits",
-            "llm",
-            "reranker",
-            "webhooks",
-            "sources",
-            "keys",
-            "sqlite",
-        )
+        for name in ("kafka", "topics", "commits", "llm", "reranker", "webhooks", "sources", "keys", "sqlite")
     ]
 
 
@@ -107,14 +96,6 @@ async def test_say_refuses_invalid_messages(settings):
     for wrong in (("", "--user", "ada"), ("Hi.", "--user", ""), ("Hi.", "--user", "a" * 300)):
         code, out, err = await afterword(settings, "say", *wrong)
         assert (code, out, "Invalid value" in err) == (2, "", True), wrong
-
-
-async def test_produce_stops_at_an_invalid_line_of_standard_input(settings):
-    lines = b"\n".join([*samples.sample_lines()[:2], b"not json", *samples.sample_lines()[2:]])
-    code, _, err = await afterword(settings, "produce", "-", given=lines.decode())
-    assert code == 1
-    sent = "2 messages, edits, deletions and flushes before it were sent"
-    assert err == f"afterword: line 3: invalid_json: not JSON at column 1; {sent}\n"
 
 
 async def test_watch_prints_each_event_once(settings):
@@ -156,17 +137,6 @@ async def test_watch_ends_cleanly_with_ctrl_c(settings, obeyed_ctrl_c):
         process.send_signal(signal.SIGINT)
         _, err = await process.communicate()
     assert (process.returncode, err) == (0, b"")
-
-
-async def test_context_is_what_an_agent_would_load(settings):
-    async with open_stores(settings) as stores:
-        await stores.episodes.put_conversation(a_conversation("c", tenant_id=None), None)
-        await stores.episodes.put_row(a_row(1, "c", content="So far."), None)
-    code, out, _ = await afterword(settings, "context", "c", "--json")
-    assert code == 0
-    found = json.loads(out)
-    assert (found["title"], found["rolling_summary"], found["messages"]) == ("Title 1", "So far.", [])
-    assert (found["episode_count"], found["events"], found["events_full"]) == (1, 1, 3)
 
 
 async def test_audit_exit_status_tells_what_it_found(settings):

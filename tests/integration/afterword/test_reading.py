@@ -128,6 +128,8 @@ def test_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, str]
     code, out, _ = run("context", "c1", "--messages", "2")
     assert out.splitlines()[:2] == ["Summary so far:", "    Title 1"]
     assert out.splitlines()[-1].endswith(f"11 of {MESSAGES} events")
+    found = json.loads(run("context", "c1", "--messages", "2", "--json")[1])
+    assert (found["title"], found["episode_count"], found["events_full"]) == ("Title 1", 330, MESSAGES)
 
 
 def test_users_and_conversations_are_listed(run: Callable[..., tuple[int, str, str]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.operating.checks import CheckFailed, check_wanted_topics
@@ -33,14 +33,6 @@ async def admin(stack: Stack) -> AsyncIterator[AIOKafkaAdminClient]:
     await admin.start()
     yield admin
     await admin.close()
-
-
-async def test_topics_are_created_once(settings: Settings) -> None:
-    first = await ensure_topics(settings)
-    second = await ensure_topics(settings)
-    assert {report.status for report in first} == {"created"}
-    assert {report.status for report in second} == {"ok"}
-    assert [report.name for report in first] == [report.name for report in second]
 
 
 async def test_topics_check_creates_nothing(settings: Settings, admin: AIOKafkaAdminClient) -> None:
@@ -105,8 +97,3 @@ async def test_missing_broker_is_one_clear_error(make_settings: MakeSettings) ->
 
 def by_name(reports: list[TopicReport]) -> dict[str, TopicReport]:
     return {report.name: report for report in reports}
-
-
-async def create(admin: AIOKafkaAdminClient, topic: NewTopic) -> None:
-    response = await admin.create_topics([topic])
-    assert [code for _, code, _ in response.topic_errors] == [0]

@@ -26,7 +26,7 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.messages import ArchivedMessage
 from tests.rows import with_rows
 from tests.samples import a_fact, a_stored_episode
-from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
+from tests.unit.afterword.reading.remembered import UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
 from tests.unit.afterword.serving.test_writing import sent
@@ -129,60 +129,58 @@ async def test_each_tool_answers_over_both_transports(mode: str) -> None:
 
 
 async def test_recall_tool_returns_what_memory_knows() -> None:
-    async with holding() as served:
+    async with holding() as served, over_http(served) as client:
         await a_conversation(served)
-        async with over_http(served) as client:
-            hits = await client.call_tool("recall", {"query": "flight Rome", "until": "2026-01-05T12:03:00Z"})
-            assert [hit["episode_id"] for hit in hits.structured_content["hits"]] == ["c1:1"]
-            best, *_ = hits.structured_content["hits"][0]["matches"]
-            line = f"2026-01-05, {best['role']}: {best['content']} (message {best['message_id']})"
-            assert f"\n{line}\n" in text_of(hits)
-            assert "\n  conversation c1, episode c1:1\n" in text_of(hits)
-            context = await client.call_tool("get_context", {"conversation_id": "c1", "max_tokens": 500})
-            assert [one["id"] for one in context.structured_content["messages"]][-1] == "m5"
-            assert "Last messages (" in text_of(context)
-            assert "\nassistant: A flight to Rome on day 5." in text_of(context)
-            assert re.findall(r" \(message (\w+)\)$", text_of(context), re.MULTILINE) == ["m5"]
-            listed = await client.call_tool("list_conversations", {"limit": 1})
-            assert listed.structured_content["conversations"][0]["conversation_id"] == "c1"
-            episode = await client.call_tool("get_episode", {"episode_id": "c1:2"})
-            assert episode.structured_content["message_ids"] == ["m2", "m3"]
+        hits = await client.call_tool("recall", {"query": "flight Rome", "until": "2026-01-05T12:03:00Z"})
+        assert [hit["episode_id"] for hit in hits.structured_content["hits"]] == ["c1:1"]
+        best, *_ = hits.structured_content["hits"][0]["matches"]
+        line = f"2026-01-05, {best['role']}: {best['content']} (message {best['message_id']})"
+        assert f"\n{line}\n" in text_of(hits)
+        assert "\n  conversation c1, episode c1:1\n" in text_of(hits)
+        context = await client.call_tool("get_context", {"conversation_id": "c1", "max_tokens": 500})
+        assert [one["id"] for one in context.structured_content["messages"]][-1] == "m5"
+        assert "Last messages (" in text_of(context)
+        assert "\nassistant: A flight to Rome on day 5." in text_of(context)
+        assert re.findall(r" \(message (\w+)\)$", text_of(context), re.MULTILINE) == ["m5"]
+        listed = await client.call_tool("list_conversations", {"limit": 1})
+        assert listed.structured_content["conversations"][0]["conversation_id"] == "c1"
+        episode = await client.call_tool("get_episode", {"episode_id": "c1:2"})
+        assert episode.structured_content["message_ids"] == ["m2", "m3"]
 
 
-async def test_newcomers_bot_hears_that_nothing_is_known() -> None:
-    async with holding() as served:
+async def test_unknown_subject_is_said_to_be_unknown() -> None:
+    async with holding() as served, over_http(served) as client:
         await newcomers_conversation(served.remembered)
-        async with over_http(served) as client:
-            for question, answer in NEWCOMERS_QUESTIONS.items():
-                assert answer in text_of(await client.call_tool("recall", {"query": question})), question
-            given = await client.call_tool("recall", {"query": UNKNOWN_TO_NEWCOMERS})
-            assert (text_of(given), given.structured_content) == (NOTHING_KNOWN, {"hits": []})
-            read = await client.call_tool("get_message", {"conversation_id": "c1", "message_id": "m4", "neighbours": 1})
-            assert [line[-13:] for line in text_of(read).splitlines() if "(message " in line] == [
-                f" (message m{n})" for n in (3, 4, 5)
-            ]
-            assert [one["id"] for one in read.structured_content["before"]] == ["m3"]
-            assert "UTC, user: Please remember that my daughter" in text_of(read)
+        given = await client.call_tool("recall", {"query": UNKNOWN_TO_NEWCOMERS})
+        assert (text_of(given), given.structured_content) == (NOTHING_KNOWN, {"hits": []})
+
+
+async def test_message_is_told_with_its_neighbours() -> None:
+    async with holding() as served, over_http(served) as client:
+        await newcomers_conversation(served.remembered)
+        read = await client.call_tool("get_message", {"conversation_id": "c1", "message_id": "m4", "neighbours": 1})
+        told = [line[-13:] for line in text_of(read).splitlines() if "(message " in line]
+        assert told == [f" (message m{n})" for n in (3, 4, 5)]
+        assert [one["id"] for one in read.structured_content["before"]] == ["m3"]
+        assert "UTC, user: Please remember that my daughter" in text_of(read)
 
 
 async def test_null_and_empty_text_mean_the_default() -> None:
-    async with holding() as served:
+    async with holding() as served, over_http(served) as client:
         await a_conversation(served)
-        async with over_http(served) as client:
-            said = {"query": "flight Rome"}
-            unset = {"k": None, "since": "", "until": None, "min_coverage": ""}
-            answers = [await client.call_tool("recall", arguments) for arguments in (said, said | unset)]
-            assert answers[0].structured_content == answers[1].structured_content
-            assert (await client.call_tool("recall", {"query": ""})).is_error
+        said = {"query": "flight Rome"}
+        unset = {"k": None, "since": "", "until": None, "min_coverage": ""}
+        answers = [await client.call_tool("recall", arguments) for arguments in (said, said | unset)]
+        assert answers[0].structured_content == answers[1].structured_content
+        assert (await client.call_tool("recall", {"query": ""})).is_error
 
 
 async def test_remembered_text_becomes_records_of_this_user() -> None:
-    async with holding(scopes=SCOPES) as served:
+    async with holding(scopes=SCOPES) as served, over_http(served) as client:
         await a_conversation(served)
-        async with over_http(served) as client:
-            kept = await client.call_tool("remember", CALLS["remember"])
-            await client.call_tool("remember", {**CALLS["remember"], "conversation_id": "new"})
-            await client.call_tool("forget_message", {"conversation_id": "c1", "message_id": "m1"})
+        kept = await client.call_tool("remember", CALLS["remember"])
+        await client.call_tool("remember", {**CALLS["remember"], "conversation_id": "new"})
+        await client.call_tool("forget_message", {"conversation_id": "c1", "message_id": "m1"})
         first, second, deletion = sent(served)
         assert isinstance(first, MessageCreated)
         assert (first.user_id, first.tenant_id, first.content) == ("u1", "t1", "Hello.")
@@ -276,23 +274,21 @@ async def test_another_users_data_is_not_found(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("scope", "theirs", "others"), [("read", READS, WRITES), ("write", WRITES, READS)])
 async def test_api_key_has_the_tools_of_its_scopes(scope: str, theirs: list[str], others: list[str]) -> None:
-    async with holding(scopes=frozenset({scope})) as served:
+    async with holding(scopes=frozenset({scope})) as served, over_http(served) as client:
         await a_conversation(served)
-        async with over_http(served) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == theirs
-            for name in others:
-                assert error_of(await client.call_tool(name, CALLS[name])) == "not_permitted"
+        assert [tool.name for tool in (await client.list_tools()).tools] == theirs
+        for name in others:
+            assert error_of(await client.call_tool(name, CALLS[name])) == "not_permitted"
         assert served.broker.records == []
 
 
 async def test_model_cannot_choose_a_user_for_a_shared_key() -> None:
-    async with holding(user_id=ANYONE, scopes=SCOPES) as served:
+    async with holding(user_id=ANYONE, scopes=SCOPES) as served, over_http(served) as client:
         await a_conversation(served)
-        async with over_http(served) as client:
-            for name, arguments in CALLS.items():
-                refused = await client.call_tool(name, arguments)
-                assert error_of(refused) == "not_permitted"
-                assert "AFTERWORD_SERVE__MCP_USER" in text_of(refused)
+        for name, arguments in CALLS.items():
+            refused = await client.call_tool(name, arguments)
+            assert error_of(refused) == "not_permitted"
+            assert "AFTERWORD_SERVE__MCP_USER" in text_of(refused)
 
 
 async def test_user_without_authentication_comes_from_the_settings() -> None:
@@ -309,10 +305,12 @@ async def test_user_without_authentication_comes_from_the_settings() -> None:
 
 
 async def test_settings_without_authentication_do_not_change_a_key() -> None:
-    async with holding(user_id="u2", settings={"mcp_user": "u1", "mcp_tenant": "t1"}) as served:
+    async with (
+        holding(user_id="u2", settings={"mcp_user": "u1", "mcp_tenant": "t1"}) as served,
+        over_http(served) as client,
+    ):
         await a_conversation(served)
-        async with over_http(served) as client:
-            assert error_of(await client.call_tool("get_context", CALLS["get_context"])) == "not_found"
+        assert error_of(await client.call_tool("get_context", CALLS["get_context"])) == "not_found"
 
 
 INJECTION = (

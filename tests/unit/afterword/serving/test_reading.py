@@ -15,7 +15,7 @@ from afterword.streams.stores.episodes import FactOfUser
 from tests.blocking import MOST_SHARE, blocking
 from tests.rows import with_rows
 from tests.samples import NOON, a_fact, a_stored_episode, of_user
-from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
+from tests.unit.afterword.reading.remembered import UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
 
 CONTEXT = "/v1/conversations/c1/context"
@@ -149,16 +149,8 @@ async def test_recall_respects_its_time_range(served: Served) -> None:
     assert {hit["ordinal"] for hit in hits if not hit["pending"]} == {1, 2}
     for hit in hits:
         best = hit["matches"][0]
-        assert best.keys() == {
-            "message_id",
-            "role",
-            "author",
-            "name",
-            "sent_at",
-            "content",
-            "score",
-            "conversation_id",
-        }
+        said = {"message_id", "role", "author", "name", "sent_at", "content"}
+        assert best.keys() == said | {"score", "conversation_id"}
         assert best["message_id"] in hit["message_ids"]
         assert "Rome" in best["content"]
     for times, ordinals in (
@@ -183,18 +175,15 @@ async def test_days_are_shown_in_the_requests_zone(served: Served) -> None:
     assert refused.status_code == 422
 
 
-async def test_sample_questions_are_answered_over_http(served: Served) -> None:
+async def test_unknown_subject_has_no_hits_unless_any_coverage_will_do(served: Served) -> None:
     await newcomers_conversation(served.remembered)
-    for question, answer in NEWCOMERS_QUESTIONS.items():
-        body = {"query": question, "user_id": "u1", "tenant_id": "t1", "form": "text"}
-        given = (await served.client.post("/v1/recall", json=body)).json()
-        assert any(answer in match["content"] for match in given["hits"][0]["matches"]), question
-        assert answer in given["as_text"], question
     body = {"query": UNKNOWN_TO_NEWCOMERS, "user_id": "u1", "tenant_id": "t1", "form": "text"}
     given = (await served.client.post("/v1/recall", json=body)).json()
     assert given == {"hits": [], "as_text": NOTHING_KNOWN}
-    given = (await served.client.post("/v1/recall", json={**body, "min_coverage": 0})).json()
-    assert all(hit["coverage"] < 0.2 for hit in given["hits"])
+    body["query"] = "Which volcano erupted in Rome while the plumber was ill?"
+    assert (await served.client.post("/v1/recall", json=body)).json()["hits"] == []
+    [hit] = (await served.client.post("/v1/recall", json={**body, "min_coverage": 0})).json()["hits"]
+    assert hit["coverage"] < 0.17
 
 
 async def test_message_is_read_with_its_neighbours() -> None:

@@ -25,37 +25,18 @@ from afterword.operating.person import (
 )
 from afterword.schemas.dead_letters import dead_letter
 from tests.doubles.index import MemoryIndex
+from tests.rows import with_rows
 from tests.samples import a_stored_episode
 from tests.unit.afterword.operating.erasing.world import SETTINGS, TENANT, World
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-FOREVER = str(2**63 - 1)
 
 
-def hours(**configs: float | str) -> dict[str, str]:
-    """Make configurations from numbers in hours."""
-    named = {name.replace("_", "."): value for name, value in configs.items()}
-    return {
-        name: str(int(value * 3_600_000)) if isinstance(value, int | float) else value for name, value in named.items()
-    }
-
-
-@pytest.mark.parametrize(
-    ("configs", "after"),
-    [
-        (hours(cleanup_policy="delete", retention_ms=7, segment_ms=2), 9),
-        (hours(cleanup_policy="delete", retention_ms=7, segment_ms=2, file_delete_delay_ms=1), 10),
-        (hours(cleanup_policy="delete", retention_ms="-1", segment_ms=2), None),
-        (hours(cleanup_policy="delete", segment_ms=2), None),
-        (hours(cleanup_policy="compact", max_compaction_lag_ms=3, segment_ms=24, retention_ms=1), 6),
-        (hours(cleanup_policy="compact", max_compaction_lag_ms=24, segment_ms=1), 25),
-        (hours(cleanup_policy="compact", max_compaction_lag_ms=FOREVER, segment_ms=1), None),
-        (hours(cleanup_policy="compact,delete", max_compaction_lag_ms=FOREVER, segment_ms=1, retention_ms=2), 3),
-        (hours(cleanup_policy="delete", retention_ms=str(2**62), segment_ms=1), None),
-    ],
-)
-def test_topics_date_follows_from_its_settings(configs: dict[str, str], after: float | None) -> None:
+@with_rows
+def test_topics_date_follows_from_its_settings(hours: dict[str, Any], after: float | None) -> None:
+    """Numbers are hours."""
+    configs = {name: str(value * 3_600_000) if isinstance(value, int) else value for name, value in hours.items()}
     assert gone_by(configs, NOW) == (NEVER if after is None else NOW + after * HOUR + BROKER_SLACK)
 
 

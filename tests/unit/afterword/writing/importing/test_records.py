@@ -5,6 +5,7 @@ import itertools
 import json
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -83,6 +84,9 @@ def test_malformed_input_is_described_without_its_content():
     assert "secret" not in str(read(b'[{"a": secret}]')) + str(read(b'{"a": secret', is_lines=True))
 
 
+NESTED = b'{"a":%s1%s' % (b'{"a":' * 500, b"}" * 501)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -90,7 +94,7 @@ def test_malformed_input_is_described_without_its_content():
         b'["\\x"]',
         b"[" * 200_000 + b"]" * 200_000,
         b'{"a":' * 2_000 + b"1" + b"}" * 2_000,
-        b'{"a":' * 501 + b"1" + b"}" * 501,
+        NESTED,
         b"{\xff}",
     ],
 )
@@ -104,35 +108,28 @@ def test_value_of_500_levels_is_read(is_lines):
     assert isinstance(nested, dict)
 
 
-def test_line_of_501_levels_costs_one_record():
-    assert read(b'{"a":' * 501 + b"1" + b"}" * 501 + b"\n2", is_lines=True) == [TOO_DEEP, 2]
-
-
 @pytest.mark.parametrize("bad", [b'{"a": "\xff"}', b"[" + b"9" * 5000 + b"]"])
 def test_invalid_utf8_or_a_huge_integer_costs_one_record(bad):
     one, two, three = read(b"[1, " + bad + b', "\xed\xa0\xbd"]')
     assert (one, type(two), three) == (1, Malformed, "\ufffd")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf16_file_with_byte_order_mark_is_read(encoding):
-    for text, is_lines in (('[{"a": "é"}, 2]', False), ('{"a": "é"}\r\n2\r\n', True)):
-        assert read(f"\ufeff{text}".encode(encoding), is_lines) == [{"a": "é"}, 2]
+PAIR = [{"a": "é"}, 2]
+READ: list[tuple[str, bytes, bool, list[Any]]] = [
+    ("line of 501 levels costs one record", NESTED + b"\n2", True, [TOO_DEEP, 2]),
+    ("UTF-16, little end first", '\ufeff[{"a": "é"}, 2]'.encode("utf-16-le"), False, PAIR),
+    ("UTF-16, big end first", '\ufeff[{"a": "é"}, 2]'.encode("utf-16-be"), False, PAIR),
+    ("lines in UTF-16", '\ufeff{"a": "é"}\r\n2\r\n'.encode("utf-16-le"), True, PAIR),
+    ("lines in UTF-16, big end first", '\ufeff{"a": "é"}\r\n2\r\n'.encode("utf-16-be"), True, PAIR),
+    *((f"{between!r} before values", f"{between}[1]\n{between}[2]".encode(), False, [1, 2])
+      for between in ("\ufeff", "\ufeff\ufeff", "\x1e", "\u00a0", "\f")),
+    ("line break and tab in a text", b'[["a\n\tb"], 2]', False, [["a\n\tb"], 2]),
+    ("numbers that JSON has not", b"[[NaN, 9223372036854775808, 1e999], 2]", False, [[None, 2**63, None], 2]),
+    ("byte order mark and a blank line", b'\xef\xbb\xbf\n{"a": 1}', True, [{"a": 1}]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("between", ["\ufeff", "\ufeff\ufeff", "\x1e", "\u00a0", "\f"])
-def test_byte_order_marks_and_spaces_may_precede_values(between):
-    assert read(f"{between}[1]\n{between}[2]".encode()) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("data", "is_lines", "values"),
-    [
-        (b'[["a\n\tb"], 2]', False, [["a\n\tb"], 2]),
-        (b"[[NaN, 9223372036854775808, 1e999], 2]", False, [[None, 2**63, None], 2]),
-        (b'\xef\xbb\xbf\n{"a": 1}', True, [{"a": 1}]),
-    ],
-)
+@pytest.mark.parametrize(("data", "is_lines", "values"), [row[1:] for row in READ], ids=[row[0] for row in READ])
 def test_almost_valid_json_is_read(data: bytes, is_lines: bool, values: list[object]) -> None:
     assert read(data, is_lines) == values
 
