@@ -40,6 +40,8 @@ ENDED = 0.4
 """Least probability that a clause ends an earlier statement."""
 VERY_CERTAIN = 0.8
 """The same for a clause that denies something, or has no word of the first person."""
+IDIOM = 0.95
+"""Least probability that a clause which looks like a job says nothing that lasts."""
 KINDS = get_args(FactKind)
 CLASSES = *KINDS, "ended", "-"
 """What the model tells apart. The last two are what ends an earlier statement, and everything else."""
@@ -283,7 +285,8 @@ def _frames_begun(text: str) -> Iterator[tuple[str, str]]:
         least = FRAMED if goes_on or piece.start() == 0 else FRAMED_BEFORE
         # in few words, a request to forget and a correction look like a request for a text
         said = piece[0].strip()
-        if odds.max() >= least and not (_request_to_forget(said) or PHRASES.corrected.match(said)):
+        asks = _request_to_forget(said) or PHRASES.corrected.match(said) or _ENDING.exact.match(said)
+        if odds.max() >= least and not asks:
             yield FRAMES[int(odds.argmax())], text[: piece.start()] if goes_on else ""
 
 
@@ -425,7 +428,7 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
         if not (PHRASES.lasting_negation.search(clause) or (is_habit and _is_sure(clause))):
             return
     values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}" if subject else "", is_first)]
-    if kind_of(clause) == "constraint":  # "soy alérgico" has the form of a job
+    if kind_of(clause) == "constraint" or _is_idiom(clause):  # "soy alérgico", "ik ben de sigaar": they look like jobs
         values = [statement for statement in values if statement.attribute != "job"]
     yield from (statement._replace(text=clause) for statement in values)
     if not values and not _ONLY_ENDS.search(clause):
@@ -535,6 +538,11 @@ def kind_of(clause: str, *, or_ended: bool = False) -> FactKind | None:
     odds = max((probabilities("statements", part) for part in _beginnings(clause)), key=_lasting)
     lasting = _lasting(odds) + or_ended * float(odds[len(KINDS)])
     return KINDS[int(odds[: len(KINDS)].argmax())] if lasting >= CERTAIN else None
+
+
+def _is_idiom(clause: str) -> bool:
+    """Return whether a clause says nothing that lasts, nor that something is new."""
+    return probabilities("statements", clause)[-1] >= IDIOM and not PHRASES.new.search(clause)
 
 
 def _is_sure(clause: str) -> bool:

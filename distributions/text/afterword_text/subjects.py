@@ -94,7 +94,7 @@ def word_key(word: str) -> str:
     plain = "".join(
         character for character in normalized("NFKD", word.casefold()) if not unicodedata.combining(character)
     )
-    stem = re.sub(r"(?:ed|ing|er|[aeiouy]+[ns]*|[ns]+)$", "", plain)
+    stem = re.sub(r"(?:ed|(?:(?<=[^aeiou])y)?ing|er|[aeiouy]+[ns]*|[ns]+)$", "", plain)
     return (stem if len(stem) > 2 else plain)[:5]
 
 
