@@ -15,15 +15,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 import orjson
 
-from afterword.schemas import (
-    ConversationAssigned,
-    ConversationDeleted,
-    ConversationFlush,
-    InputEvent,
-    MessageCreated,
-    MessageDeleted,
-    MessageEdited,
-)
+from afterword.schemas import InputEvent
 from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetterRecord, cut_headers
 from afterword.schemas.messages import METADATA_MAX_DEPTH
@@ -221,16 +213,7 @@ def replaced(text: str, spans: Iterable[Span], placeholder: Any) -> str:
     return "".join([*parts, text[at:]]) if parts else text
 
 
-AnyEvent = TypeVar(
-    "AnyEvent",
-    MessageCreated,
-    ConversationFlush,
-    MessageEdited,
-    MessageDeleted,
-    ConversationDeleted,
-    ConversationAssigned,
-    InputEvent,
-)
+AnyEvent = TypeVar("AnyEvent", bound=Model)
 
 IDS = frozenset({"id", "conversation_id", "user_id", "from_user_id", "agent_id", "tenant_id", "reply_to"})
 """Fields that stay, because a redacted id would be another message's."""

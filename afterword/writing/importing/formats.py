@@ -54,21 +54,28 @@ AFTER_NUMBER = re.compile(r"[\s,\]\ufeff]")
 """What follows a whole number in an array."""
 
 
-class Malformed(NamedTuple):
-    """Stands for an unreadable record, with the reason and the number of its messages if that is known."""
+class Rejected(NamedTuple):
+    """A part of a history that cannot be imported."""
 
+    where: str
+    """The file, the record's number in it, and the message's number; empty for a record that is just being read."""
     reason: str
     messages: int = 1
+    """Number of messages in it."""
+
+    def __str__(self) -> str:
+        number = f" ({self.messages:,} messages)" if self.messages > 1 else ""
+        return f"{self.where}: {self.reason}{number}"
 
 
-TOO_LARGE = Malformed("too_large: more than 128 MiB")
-TOO_DEEP = Malformed("it is nested too deeply")
-UNREADABLE = Malformed(
-    "cut off, not JSON in UTF-8, nested too deeply, or more than 128 MiB; the rest of the file was not read"
+TOO_LARGE = Rejected("", "too_large: more than 128 MiB")
+TOO_DEEP = Rejected("", "it is nested too deeply")
+UNREADABLE = Rejected(
+    "", "cut off, not JSON in UTF-8, nested too deeply, or more than 128 MiB; the rest of the file was not read"
 )
 
 
-def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int, Any | Malformed]]:
+def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int, Any | Rejected]]:
     """Yield a file's records: the elements of an array, consecutive JSON values, or one value per line.
 
     Each has its number, from 1, or that of its line. `is_lines` forces one record per line even if the first is
@@ -78,7 +85,7 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
     is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes files
     recoded: BinaryIO = codecs.EncodedFile(file, "utf-8", "utf-16", "surrogatepass") if is_utf16 else file
     parsed = _parsed(first)
-    if not (is_lines or (first.startswith(b"{") and (parsed is TOO_DEEP or not isinstance(parsed, Malformed)))):
+    if not (is_lines or (first.startswith(b"{") and (parsed is TOO_DEEP or not isinstance(parsed, Rejected)))):
         yield from enumerate(_values(recoded), start=1)
         return
     for number, line in enumerate(bounded_lines(recoded, MOST_CHARACTERS), start=1):
@@ -88,7 +95,7 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
             yield number, _parsed(text)
 
 
-def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
+def _values(file: BinaryIO) -> Iterator[Any | Rejected]:
     # bytes that are not UTF-8 are passed on, for the record that has them
     utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     # only the end of a value is used, so numbers need not be converted
@@ -125,18 +132,18 @@ def _has_ended(text: str, end: int, in_array: bool, is_whole: bool) -> bool:
     return (is_whole and not in_array) or not NUMBER_ENDS.match(text, end)
 
 
-def _parsed(data: bytes) -> Any | Malformed:
+def _parsed(data: bytes) -> Any | Rejected:
     """Parse a JSON value leniently: NaN and infinity become null, and half of a surrogate pair becomes U+FFFD."""
     try:
         value = _loaded(data)
     except json.JSONDecodeError as error:
-        return Malformed(f"not JSON at column {error.colno}")
+        return Rejected("", f"not JSON at column {error.colno}")
     except UnicodeDecodeError as error:
-        return Malformed(f"not UTF-8 at byte {error.start + 1}")
+        return Rejected("", f"not UTF-8 at byte {error.start + 1}")
     except RecursionError:
         return TOO_DEEP
     except ValueError:  # for a number with thousands of digits
-        return Malformed("not JSON")
+        return Rejected("", "not JSON")
     return TOO_DEEP if is_too_deep(value) else value
 
 
@@ -181,20 +188,6 @@ class LeftOut(NamedTuple):
 
     reason: str
     number: int = 1
-
-
-class Rejected(NamedTuple):
-    """A part of a history that cannot be imported."""
-
-    where: str
-    """The file, the record's number in it, and the message's number."""
-    reason: str
-    messages: int = 1
-    """Number of messages in it."""
-
-    def __str__(self) -> str:
-        number = f" ({self.messages:,} messages)" if self.messages > 1 else ""
-        return f"{self.where}: {self.reason}{number}"
 
 
 class Found(NamedTuple):
@@ -383,7 +376,7 @@ def conversations(numbered: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, An
         try:
             weight += MESSAGE_WEIGHT + len(orjson.dumps(record))
         except orjson.JSONEncodeError:
-            yield number, Malformed(TOO_DEEP_OR_LARGE)
+            yield number, Rejected("", TOO_DEEP_OR_LARGE)
             continue
         first, count = first or number, count + 1
         if weight <= MOST_CHARACTERS:
@@ -899,8 +892,8 @@ def read_history(
                 reason = "it belongs to another person than the conversations before it, but --user names only one"
                 yield Rejected(where, reason)
                 continue
-            if isinstance(record, Malformed):
-                yield Rejected(where, record.reason, record.messages)
+            if isinstance(record, Rejected):
+                yield record._replace(where=where)
             else:
                 yield from FORMATS[form](where, record, options)
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterword.writing.importing import formats
-from afterword.writing.importing.formats import TOO_DEEP, TOO_LARGE, UNREADABLE, Malformed
+from afterword.writing.importing.formats import TOO_DEEP, TOO_LARGE, UNREADABLE, Rejected
 from tests.unit.afterword.writing.importing.histories import json_values
 
 
@@ -63,9 +63,9 @@ def test_consecutive_values_are_records(values):
 def test_damage_keeps_the_records_before_it(values, cut, damage):
     data = b"[" + b" , ".join(json.dumps(value).encode() for value in values) + b"]"
     found = read(data[:cut] + damage)
-    whole = [value for value in found if not isinstance(value, Malformed)]
+    whole = [value for value in found if not isinstance(value, Rejected)]
     assert whole == values[: len(whole)]
-    assert cut >= len(data) or cut == 0 or isinstance(found[-1], Malformed)
+    assert cut >= len(data) or cut == 0 or isinstance(found[-1], Rejected)
 
 
 @given(st.binary(max_size=200), st.booleans())
@@ -111,7 +111,7 @@ def test_value_of_500_levels_is_read(is_lines):
 @pytest.mark.parametrize("bad", [b'{"a": "\xff"}', b"[" + b"9" * 5000 + b"]"])
 def test_invalid_utf8_or_a_huge_integer_costs_one_record(bad):
     one, two, three = read(b"[1, " + bad + b', "\xed\xa0\xbd"]')
-    assert (one, type(two), three) == (1, Malformed, "\ufffd")
+    assert (one, type(two), three) == (1, Rejected, "\ufffd")
 
 
 PAIR = [{"a": "é"}, 2]
@@ -178,7 +178,7 @@ def test_each_line_is_a_record_and_blank_ones_count(values):
 def test_bad_or_overlong_line_does_not_stop_others(smaller):
     long = b'"' + b"x" * 2**21 + b'"'
     found = read(b"\n".join([b"1", b"{", long, b'"' + b"y" * 2**19 + b'"', b"2"]), True)
-    assert [found[0], type(found[1]), found[2], type(found[3]), found[4]] == [1, Malformed, TOO_LARGE, str, 2]
+    assert [found[0], type(found[1]), found[2], type(found[3]), found[4]] == [1, Rejected, TOO_LARGE, str, 2]
 
 
 @pytest.mark.parametrize(
