@@ -29,7 +29,6 @@ STREAMS_PER_KEY = 500
 """Upper limit for the open event streams of a key in one process."""
 OPENING_SECONDS = 0.005
 """A key's streams are opened this long after each other: hundreds at once would hold every other request."""
-HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 1.0
 """Together with `CACHED_SECONDS`, the cache time of keys, this ends a stream within 5 s of its key's revocation."""
 
@@ -65,7 +64,7 @@ async def event_stream(
         await asyncio.sleep(OPENING_SECONDS)
         if services.settings.serve.auth != "none" and services.open_streams[caller.key_id] >= STREAMS_PER_KEY:
             raise TooManyStreams(limit=STREAMS_PER_KEY)
-        return EventSourceResponse(_while_admitted(caller, content), ping=HEARTBEAT_SECONDS)
+        return EventSourceResponse(_while_admitted(caller, content))
 
 
 async def _while_admitted(

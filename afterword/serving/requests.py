@@ -423,13 +423,9 @@ async def parsed_body(request: Request, most: int, parse: Callable[[bytes], T]) 
 
 def large_turn(request: Request, most: int) -> AbstractAsyncContextManager[None]:
     """Wait for a turn of the request's key if its body of at most `most` bytes is large: each key has one at a time."""
-    if not _is_large(request, most):  # also before signing in
-        return nullcontext()
-    return services_of(request).turns.of(request.state.key_id)
-
-
-def _is_large(request: Request, most: int) -> bool:
-    return min(most, int(request.headers.get("content-length", most))) > SMALL_BYTES
+    size = min(most, int(request.headers.get("content-length", most)))
+    # a small one may also come before signing in
+    return services_of(request).turns.of(request.state.key_id) if size > SMALL_BYTES else nullcontext()
 
 
 def json_problem(content: bytes) -> str | None:
