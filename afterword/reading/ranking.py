@@ -33,6 +33,9 @@ EPISODE_WEIGHT = 0.5
 """Weight of the whole episode. Passage and message have weight 1."""
 SUMMARY = 0.5
 """Weight of the summary's words, which nobody said."""
+PAIR = 0.5
+"""Weight of two words of the query that a text has in a row, beside theirs alone (Metzler and Croft, "A Markov Random
+Field Model for Term Dependencies", 2005)."""
 K1 = 1.2
 """Robertson and Zaragoza's default. Length normalization is applied in full."""
 
@@ -196,7 +199,7 @@ class _Texts:
         self.episode_lengths, self.passage_lengths = self.summed(self._beginnings)
 
     def counted(self, query: Sequence[Word]) -> tuple[Scores, Scores]:
-        """Count each word of the query in each text, and in the beginning of each message."""
+        """Count each word of the query, then each two in a row, in each text, and in the beginning of each message."""
         numbered = {number: at for at, word in enumerate(query) for number in hashed(word.forms)}
         # the last 16 bits rule out nearly all other words, which is faster than looking for each
         is_likely = np.zeros(1 << 16, np.bool_)
@@ -204,8 +207,10 @@ class _Texts:
         places = np.flatnonzero(is_likely[self._words & 0xFFFF])
         rows = np.array([numbered.get(number, -1) for number in self._words[places].tolist()], np.intp)
         places, rows = places[rows >= 0], rows[rows >= 0]
+        pairs = np.flatnonzero((np.diff(places) == 1) & (np.diff(rows) == 1))
+        places, rows = np.append(places, places[pairs]), np.append(rows, len(query) + rows[pairs])
         texts = np.searchsorted(self._ends, places)
-        counts, in_beginnings = np.zeros((2, len(query), len(self._ends)))
+        counts, in_beginnings = np.zeros((2, 2 * len(query), len(self._ends)))
         np.add.at(counts, (rows, texts), 1)
         np.add.at(in_beginnings, (rows, texts), places - self._starts[texts] < BEGINNING)
         return counts, in_beginnings[:, self.is_message]
@@ -233,19 +238,21 @@ class _Texts:
 
 
 def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_]) -> tuple[Scores, Scores]:
-    """Compare texts by their `counts` of the query's words. Stop words that no text contains are ignored.
+    """Compare texts by their `counts` of the query's words and pairs of words.
 
-    Returns each text's BM25, as a share of the maximum that a text could have, and its share of the query's total
-    inverse document frequency.
+    Stop words and pairs that no text contains are ignored. Returns each text's BM25, as a share of the maximum that a
+    text could have, and its share of the total inverse document frequency of the query's words.
     """
     is_there = counts > 0
     having = is_there.sum(axis=1)
     weights = np.log(1 + (BACKGROUND + counts.shape[1] - having + 0.5) / (having + 0.5))
-    weights[is_common & (having == 0)] = 0
-    total = weights.sum() or 1.0
+    weights[np.append(is_common, np.ones_like(is_common)) & (having == 0)] = 0
+    words, pairs = np.split(weights, 2)
+    pairs *= PAIR
     average = lengths.sum() / max(np.count_nonzero(lengths), 1)
     norms = K1 * np.maximum(lengths, 1) / max(average, 1)
-    return weights @ (counts / (counts + norms)) / total, weights @ is_there / total
+    covered = words @ is_there[: len(words)] / (words.sum() or 1.0)
+    return weights @ (counts / (counts + norms)) / (weights.sum() or 1.0), covered
 
 
 def nearness(cosines: NDArray[Any], noise: Noise) -> Scores:

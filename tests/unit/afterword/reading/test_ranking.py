@@ -34,10 +34,20 @@ def ordinals(found: Sequence[Ranked]) -> list[int]:
     return [int(one.candidate.episode_id) for one in found]
 
 
-def test_adjacent_words_beat_scattered_words() -> None:
-    apart = candidate(1, "A red kite.", "Aha.", "Oh.", "Hm.", "The harbour is large.", "Yes.", "It fell.")
-    together = candidate(2, "Well.", "Aha.", "Oh.", "The red kite fell into the harbour.", "Yes.", "Fine.", "Good.")
-    assert ordinals(ranked("the kite that fell into the harbour", apart, together)) == [2, 1]
+@pytest.mark.parametrize(
+    ("query", "apart", "together"),
+    [
+        (
+            "the kite that fell into the harbour",
+            ("A red kite.", "Aha.", "Oh.", "Hm.", "The harbour is large.", "Yes.", "It fell."),
+            ("Well.", "Aha.", "Oh.", "The red kite fell into the harbour.", "Yes.", "Fine.", "Good."),
+        ),
+        ("the main branch", ("The branch of the main office.",), ("The main branch of the office.",)),
+    ],
+    ids=["of a message", "in a row"],
+)
+def test_adjacent_words_beat_scattered_words(query: str, apart: Sequence[str], together: Sequence[str]) -> None:
+    assert ordinals(ranked(query, candidate(1, *apart), candidate(2, *together))) == [2, 1]
 
 
 def test_messages_beside_the_best_three_are_shown() -> None:
