@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import pytest_asyncio
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -40,6 +41,11 @@ async def remembered() -> Remembered:
 
 def store(world: Remembered) -> AfterwordStore:
     return AfterwordStore(world.memory, tenant_id="t1")
+
+
+@pytest_asyncio.fixture
+async def kept() -> AfterwordStore:
+    return store(await remembered())
 
 
 async def run(world: Remembered, question: str, **configurable: Any) -> list[AnyMessage]:
@@ -106,8 +112,7 @@ async def test_config_without_conversation_or_user_is_refused(missing: str) -> N
         await run(await remembered(), "peanuts?", **{"thread_id": "c1", missing: None})
 
 
-async def test_store_searches_one_user_or_one_conversation() -> None:
-    kept = store(await remembered())
+async def test_store_searches_one_user_or_one_conversation(kept: AfterwordStore) -> None:
     found = await kept.asearch(("ada",), query="peanuts")
     assert [(item.key, item.namespace) for item in found] == [("c1:1", ("ada", "c1"))]
     assert found[0].score is not None
@@ -117,8 +122,7 @@ async def test_store_searches_one_user_or_one_conversation() -> None:
     assert await kept.asearch(("ada",), query="peanuts", offset=1) == []
 
 
-async def test_search_without_a_query_pages_from_the_latest_conversation() -> None:
-    kept = store(await remembered())
+async def test_search_without_a_query_pages_from_the_latest_conversation(kept: AfterwordStore) -> None:
     everything = [item.key for item in await kept.asearch(("ada",))]
     assert sorted(everything) == ["c1:1", "c2:1"]
     one_by_one = [item.key for n in range(3) for item in await kept.asearch(("ada",), limit=1, offset=n)]
@@ -127,8 +131,7 @@ async def test_search_without_a_query_pages_from_the_latest_conversation() -> No
 
 
 @pytest.mark.parametrize("page", [{"limit": 0}, {"offset": -1}])
-async def test_page_without_room_has_no_items(page: dict[str, int]) -> None:
-    kept = store(await remembered())
+async def test_page_without_room_has_no_items(kept: AfterwordStore, page: dict[str, int]) -> None:
     assert await kept.asearch(("ada",), **page) == []  # type: ignore[arg-type]
     assert await kept.asearch(("ada",), query="peanuts", **page) == []  # type: ignore[arg-type]
     assert await kept.alist_namespaces(prefix=("ada",), **page) == []  # type: ignore[arg-type]
@@ -144,8 +147,7 @@ async def test_email_address_may_be_a_user(world: Remembered) -> None:
         assert await kept.aget(namespace, found.key) is not None
 
 
-async def test_item_has_the_whole_episode_for_its_owner_only() -> None:
-    kept = store(await remembered())
+async def test_item_has_the_whole_episode_for_its_owner_only(kept: AfterwordStore) -> None:
     item = await kept.aget(("ada",), "c1:1")
     assert item is not None
     assert "peanuts" in item.value["long_summary"]
@@ -155,8 +157,7 @@ async def test_item_has_the_whole_episode_for_its_owner_only() -> None:
     assert await AfterwordStore((await remembered()).memory, tenant_id="t2").aget(("ada",), "c1:1") is None
 
 
-async def test_unsupported_operation_is_refused_by_name() -> None:
-    kept = store(await remembered())
+async def test_unsupported_operation_is_refused_by_name(kept: AfterwordStore) -> None:
     with pytest.raises(StoreReadOnly, match="Producer"):
         await kept.aput(("ada",), "c1:1", {"text": "x"})
     with pytest.raises(StoreReadOnly):
@@ -182,8 +183,7 @@ async def test_question_dependent_parts_come_last() -> None:
     assert question.text == "how many lamps?"
 
 
-async def test_search_and_get_return_one_item() -> None:
-    kept = store(await remembered())
+async def test_search_and_get_return_one_item(kept: AfterwordStore) -> None:
     for query in (None, "peanuts"):
         [found] = await kept.asearch(("ada", "c1"), query=query)
         for namespace in (found.namespace, ("ada",)):
@@ -206,8 +206,7 @@ async def test_filter_with_eq_is_equality(world: Remembered) -> None:
             await kept.asearch(("ada",), filter=bad)
 
 
-async def test_namespace_of_an_unknown_conversation_is_logged() -> None:
-    kept = store(await remembered())
+async def test_namespace_of_an_unknown_conversation_is_logged(kept: AfterwordStore) -> None:
     for query in (None, "peanuts"):
         with capture_logs() as logged:
             assert await kept.asearch(("memories", "ada"), query=query) == []
@@ -217,8 +216,7 @@ async def test_namespace_of_an_unknown_conversation_is_logged() -> None:
     assert logged == []
 
 
-async def test_namespaces_below_a_user_are_listed() -> None:
-    kept = store(await remembered())
+async def test_namespaces_below_a_user_are_listed(kept: AfterwordStore) -> None:
     every = [("ada", "c1"), ("ada", "c2")]
     assert await kept.alist_namespaces(prefix=("ada",), max_depth=2) == every
     assert await kept.alist_namespaces(prefix=("ada",), max_depth=1) == [("ada",)]

@@ -11,7 +11,7 @@ from afterword.serving.page import answers
 from afterword.streams.stores.messages import ArchivedMessage
 from tests.samples import NOON, a_fact, a_stored_episode
 from tests.unit.afterword.serving.served import Served, serving
-from tests.unit.afterword.serving.test_page import OURS, OneKey
+from tests.unit.afterword.serving.test_page import OURS, OneKey, polled
 
 YOU: dict[str, Any] = {"user_id": "you", "tenant_id": None}
 
@@ -156,11 +156,10 @@ async def test_new_conversation_closes_this_one_and_keeps_the_name(served: Serve
 
 
 async def test_part_is_resent_only_after_a_change(served: Served) -> None:
-    page = (await served.client.get("/chat", params={"id": "chat-1"})).text
-    [again] = re.findall(r'hx-get="(/chat\?[^"]+)"', page)
-    assert (await served.client.get(again.replace("&amp;", "&"))).status_code == 204
+    path = await polled(served, "/chat?id=chat-1")
+    assert (await served.client.get(path)).status_code == 204
     await served.remembered.say("Hello.", conversation_id="chat-1", **YOU)
-    changed = await served.client.get(again.replace("&amp;", "&"))
+    changed = await served.client.get(path)
     assert (changed.status_code, "Hello." in changed.text) == (200, True)
 
 

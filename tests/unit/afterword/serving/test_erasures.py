@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import httpx
 import pytest
 
 from afterword.operating.eraser import AT_A_TIME, MOST_OPEN, OF_A_TENANT, ErasureRunner, NotErased
@@ -183,20 +182,6 @@ async def test_erasure_is_shown_to_its_user_and_tenant_only(fields: dict[str, An
         answer = await served.client.get(f"{PATH}/{erasure['erasure_id']}")
         assert answer.status_code == status
         assert (await served.client.get(f"{PATH}/{'0' * 36}")).status_code == 404
-
-
-@pytest.mark.parametrize("scopes", [{"read", "write"}, set()])
-async def test_api_key_needs_the_erase_scope(scopes: set[str]) -> None:
-    async with serving(Holder(tenant_id="t1", scopes=frozenset(scopes))) as served:
-        answers: list[httpx.Response] = [
-            await served.client.post(PATH, json={"user_id": "ann"}),
-            await served.client.get(f"{PATH}/1"),
-        ]
-        assert [answer.status_code for answer in answers] == [403, 403]
-        assert served.eraser.erasures.erasures == {}
-    async with serving(Holder(tenant_id="t1", scopes=ERASE)) as served:
-        assert (await served.client.get("/v1/conversations", params={"user_id": "ann"})).status_code == 403
-        assert (await served.client.delete("/v1/conversations/c1")).status_code == 403
 
 
 @with_rows

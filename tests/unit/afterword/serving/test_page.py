@@ -77,6 +77,10 @@ class OneKey:
         return self._principal
 
 
+def signed_in(served: Served) -> dict[str, str]:
+    return {"cookie": f"{COOKIE}={served.app.state.seal.begun('k')}"}
+
+
 async def test_every_screen_is_a_page_without_inline_code(served: Served) -> None:
     await a_conversation(served)
     for path in SCREENS:
@@ -119,22 +123,21 @@ async def older_pages(served: Served, first: str = "/conversation?id=c1") -> lis
     return found
 
 
-async def test_older_messages_come_with_their_episodes(served: Served) -> None:
-    said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(110)))
-    await served.remembered.summarise(said[:100], size=20)
-    pages = await older_pages(served)
-    assert pages == [
-        (60, 109, ["4", "5"]),
-        (10, 109, ["1", "2", "3", "4", "5"]),
-        (0, 109, ["1", "2", "3", "4", "5"]),
-    ]
-
-
-async def test_messages_beyond_a_pages_limit_are_on_the_next(served: Served) -> None:
-    said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(230)))
-    await served.remembered.summarise(said, size=100)
-    pages = await older_pages(served, "/conversation?id=c1&count=200")
-    assert pages == [(30, 229, ["1", "2", "3"]), (0, 29, ["1"])]
+@pytest.mark.parametrize(
+    ("said", "size", "first", "shown"),
+    [
+        (110, 20, "", [(60, 109, "45"), (10, 109, "12345"), (0, 109, "12345")]),
+        (230, 100, "&count=200", [(30, 229, "12"), (0, 29, "1")]),
+    ],
+    ids=["with episodes", "beyond a page's limit"],
+)
+async def test_older_messages_come_with_their_episodes(
+    served: Served, said: int, size: int, first: str, shown: list[tuple[int, int, str]]
+) -> None:
+    messages = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(said)))
+    await served.remembered.summarise(messages[: said // size * size], size=size)
+    pages = await older_pages(served, f"/conversation?id=c1{first}")
+    assert pages == [(oldest, newest, [*episodes]) for oldest, newest, episodes in shown]
 
 
 async def test_linked_message_is_on_the_page_with_its_episode(served: Served) -> None:
@@ -149,30 +152,29 @@ async def test_linked_message_is_on_the_page_with_its_episode(served: Served) ->
     assert f'id="{anchor("m299")}"' in newest
 
 
-async def test_unchanged_thread_is_not_resent(served: Served) -> None:
+async def polled(served: Served, page: str = "/conversation?id=c1") -> str:
+    """Return the address from which a page loads what is new."""
+    [path] = re.findall(r'hx-get="(/c\w+\?[^"]+)"', (await served.client.get(page)).text)
+    return str(path.replace("&amp;", "&"))
+
+
+async def test_thread_is_resent_only_after_a_change(served: Served) -> None:
     await a_conversation(served)
-    page = (await served.client.get("/conversation", params={"id": "c1"})).text
-    again = re.search(r'hx-get="(/conversation\?[^"]+)"', page)
-    assert again
-    path = again[1].replace("&amp;", "&")
+    path = await polled(served)
     assert (await served.client.get(path)).status_code == 204
     await served.remembered.say("Something new.")
     changed = await served.client.get(path)
-    assert changed.status_code == 200
-    assert "Something new." in changed.text
+    assert (changed.status_code, "Something new." in changed.text) == (200, True)
 
 
 async def test_replaced_title_is_sent(served: Served) -> None:
     await a_conversation(served)
-    page = (await served.client.get("/conversation", params={"id": "c1"})).text
-    again = re.search(r'hx-get="(/conversation\?[^"]+)"', page)
-    assert again
-    stored = await served.remembered.episodes.conversation("c1")
+    path, episodes = await polled(served), served.remembered.episodes
+    stored = await episodes.conversation("c1")
     assert stored
-    assert await served.remembered.episodes.put_conversation(
-        replace(stored, title="A new title", revision=stored.revision + 1), stored
-    )
-    assert "A new title" in (await served.client.get(again[1].replace("&amp;", "&"))).text
+    later = replace(stored, title="A new title", revision=stored.revision + 1)
+    assert await episodes.put_conversation(later, stored)
+    assert "A new title" in (await served.client.get(path)).text
 
 
 class Arrivals:
@@ -195,37 +197,44 @@ async def test_unsummarized_conversation_is_listed_by_its_last_message(served: S
     assert "gone" not in page
 
 
+class Reads:
+    """Counts the reads of a clock's time, each of which takes so long."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0) -> None:
+        self.now, self.number, self.seconds = 0.0, 0, seconds
+        monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    async def read(self, what: Any) -> Any:
+        self.now += self.seconds
+        self.number += 1
+        await asyncio.sleep(0)
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+
 async def test_visitors_share_reads_until_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, reads = 0.0, 0
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now))
-
-    async def read(count: int) -> int:
-        nonlocal reads
-        reads += 1
-        await asyncio.sleep(0)
-        return count
-
-    shared = SharedRead(Kafka(), read, 2.0)
+    reads = Reads(monkeypatch)
+    shared = SharedRead(Kafka(), reads.read, 2.0)
     assert await asyncio.gather(*[shared.get(count) for count in (6, 6, 12)]) == [6, 6, 12]
-    assert reads == 2
-    now = 2.0
+    assert reads.number == 2
+    reads.now = 2.0
     assert await shared.get(6) == 6
-    assert reads == 3
+    assert reads.number == 3
 
 
-async def test_failed_read_serves_all_who_wait_for_it() -> None:
-    reads = 0
+async def test_slow_read_is_shared_with_all_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = Reads(monkeypatch, seconds=3.0)
+    shared = SharedRead(Kafka(), reads.read, 2.0)
+    await asyncio.gather(*[shared.get(None) for _ in range(5)])
+    assert reads.number == 1
 
-    async def read(_: None) -> None:
-        nonlocal reads
-        reads += 1
-        await asyncio.sleep(0)
-        raise StoreUnavailable(store="kafka", problem="any")
 
-    shared = SharedRead(Kafka(), read, 2.0)
-    failed = await asyncio.gather(*[shared.get(None) for _ in range(5)], return_exceptions=True)
-    assert {type(error) for error in failed} == {StoreUnavailable}
-    assert reads == 1
+async def test_failed_read_serves_all_who_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, away = Reads(monkeypatch), StoreUnavailable(store="kafka", problem="any")
+    shared = SharedRead(Kafka(), reads.read, 2.0)
+    failed = await asyncio.gather(*[shared.get(away) for _ in range(5)], return_exceptions=True)
+    assert (failed, reads.number) == ([away] * 5, 1)
 
 
 async def test_slow_read_delays_no_other_key() -> None:
@@ -269,23 +278,9 @@ async def test_each_key_lists_conversations_one_at_a_time() -> None:
             return {}
 
         served.remembered.messages.owners = owners  # type: ignore[method-assign, assignment]  # counts
-        cookie = {"cookie": f"{COOKIE}={served.app.state.seal.begun('k')}"}
+        cookie = signed_in(served)
         await asyncio.gather(*[served.client.get("/conversations/recent", headers=cookie) for _ in range(10)])
         assert at_once == [0, 1]
-
-
-async def test_slow_read_is_shared_with_all_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, reads = 0.0, 0
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now))
-
-    async def read(_: None) -> None:
-        nonlocal now, reads
-        now += 3.0
-        reads += 1
-
-    shared = SharedRead(Kafka(), read, 2.0)
-    await asyncio.gather(*[shared.get(None) for _ in range(5)])
-    assert reads == 1
 
 
 async def test_visitor_sees_latest_messages_of_own_conversations_only() -> None:
@@ -293,8 +288,7 @@ async def test_visitor_sees_latest_messages_of_own_conversations_only() -> None:
         await served.remembered.say("Mine.", conversation_id="mine")
         await served.remembered.say("Theirs.", conversation_id="theirs", user_id="u2")
         served.app.state.latest = Arrivals("theirs", "mine")
-        cookie = f"{COOKIE}={served.app.state.seal.begun('k')}"
-        page = (await served.client.get("/conversations/recent", headers={"cookie": cookie})).text
+        page = (await served.client.get("/conversations/recent", headers=signed_in(served))).text
         assert "Mine." in page
         assert "Theirs." not in page
 
@@ -313,8 +307,7 @@ async def test_visitor_without_recent_messages_costs_bounded_reads() -> None:
 
         served.remembered.messages.owners = owners  # type: ignore[method-assign, assignment]  # counts
         served.remembered.episodes.conversation = conversation  # type: ignore[method-assign, assignment]  # as above
-        cookie = f"{COOKIE}={served.app.state.seal.begun('k')}"
-        await served.client.get("/conversations/recent", params={"count": 6}, headers={"cookie": cookie})
+        await served.client.get("/conversations/recent", params={"count": 6}, headers=signed_in(served))
         assert [len(names) for names in looked_up] == [240]
 
 
@@ -356,7 +349,7 @@ async def test_only_admins_search_all_users_at_once() -> None:
         own = (await served.client.post("/search", data={**form, "user_id": "u1"}, headers=OURS)).text
         assert own.count("<mark>flight</mark>") == 1
     async with serving(OneKey("k", tenant_id=None, scopes=frozenset({"read"}))) as served:
-        headers = OURS | {"cookie": f"{COOKIE}={served.app.state.seal.begun('k')}"}
+        headers = OURS | signed_in(served)
         answer = await served.client.post("/search", data={**form, "tenant_id": ""}, headers=headers)
         assert answer.status_code == 422
         assert 'list="users"' not in (await served.client.get("/search", headers=headers)).text
@@ -755,9 +748,7 @@ class OneToCome:
             yield Batch(events)
 
 
-async def test_live_counts_24_hours_then_waits_for_events(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_live_counts_24_hours_then_waits_for_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operating, "TICK_SECONDS", 3600)
     now = datetime.now(UTC)
     past = [summarized(1, created_at=now - timedelta(hours=25)), summarized(2, created_at=now - timedelta(hours=23))]

@@ -117,30 +117,12 @@ def test_failed_conversion_writes_nothing(tmp_path: Path) -> None:
 EXPORTS = Path(__file__).with_name("exports")
 
 
-def test_export_of_telegram_is_converted() -> None:
-    assert converted("telegram.py", str(EXPORTS / "telegram.json")) == [
-        ("channel900", "user5", "user", "The key hangs behind the stove."),
-        ("channel900", "user5", "user", "See the map (https://example.org/map) and @per!"),
-        ("channel900", "user6", "user", "I come on Friday."),
-        ("channel900", "user5", "user", "> Tom: I moved to Bergen.\n> Come and see."),
-        ("channel900", "user5", "user", "> Somebody wrote this."),
-        ("channel900", "user5", "user", "My own old note."),
-        ("channel900", "user5", "user", "> @weather: It rains in Bergen."),
-        ("channel900", "user7", "user", "Our boat\n[image]"),
-        ("channel900", "user7", "user", "[audio]"),
-        ("channel900", "user7", "user", "[file: list.pdf]"),
-        ("channel900", "user7", "user", "When?\n- Friday\n- Saturday"),
-        ("channel900", "user7", "user", "> We sell the boat.\nNever!"),
-        ("channel900", "user7", "user", "Old pier, Harbour 1"),
-        ("channel900", "user7", "user", "tab\x0bhere"),
-        ("user70", "user5", "user", "When is low tide?"),
-        ("user70", "user5", "assistant", "At 14:10."),
-        ("channel800", "channel800", "user", "The pier is closed."),
-    ]
-    one_chat = converted("telegram.py", str(EXPORTS / "telegram-one-chat.json"))
-    assert [role for _, _, role, _ in one_chat] == ["user", "assistant"]
-    left_out = run("telegram.py", str(EXPORTS / "telegram.json")).stderr.splitlines()
-    assert left_out == [b"left out: channel900 1 create_group", b"left out: channel900 9 unsupported"]
+@with_rows
+def test_export_is_converted(script: str, file: str, told: list[list[str]], left_out: list[str]) -> None:
+    path = str(EXPORTS / file)
+    assert [[*one] for one in converted(script, path)] == told
+    lines = run(script, path).stderr.decode().splitlines()
+    assert [line.removeprefix("left out: ").removeprefix(f"{path} ") for line in lines] == left_out
 
 
 @with_rows
@@ -157,22 +139,3 @@ def test_time_of_telegram_without_a_zone_is_refused(tmp_path: Path) -> None:
     done = run("telegram.py", str(tmp_path / "a.json"))
     assert (done.stdout, done.returncode) == (b"", 1)
     assert b"no time zone" in done.stderr
-
-
-def test_export_of_discord_is_converted() -> None:
-    assert converted("discord.py", str(EXPORTS / "discord.json")) == [
-        ("900", "5", "user", "@Per can you bring the tent?"),
-        ("900", "7", "user", "Yes, I own a green one."),
-        ("900", "5", "user", "> I moved to Bergen.\n> Come and see.\n> [file: house.png]"),
-        ("900", "5", "assistant", "Low tide\nToday\nSvolvær\n14:10"),
-        ("900", "7", "user", "https://example.org/boats\n> Boats for sale\n> I sell my boat"),
-        ("900", "7", "user", "Here.\n[file: map.png]\n[sticker: wave]"),
-        ("900", "70", "assistant", "Reminder: the ferry leaves at 9."),
-        ("900", "5", "user", "@Per raw"),
-    ]
-    left_out = run("discord.py", str(EXPORTS / "discord.json")).stderr
-    assert [line.rsplit(b" ", 2)[1:] for line in left_out.splitlines()] == [
-        [b"101", b"GuildMemberJoin"],
-        [b"104", b"ChannelPinnedMessage"],
-        [b"110", b"ThreadCreated"],
-    ]
