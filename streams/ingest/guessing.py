@@ -489,8 +489,7 @@ class _Guesser:
         alike = [one for one in sometimes if len({*map(type, one.values.values())}) == 1]  # others cannot be compared
         flags = self._flags(alike, "updated")
         flags += [one.path for one in alike if self.content and _is_former(one, self.content)]
-        times = [one for one in self.columns if one.named("times") and one.unit]
-        times = [one for one in times if one.distinct >= NEARLY_ALL * texts]
+        times = [one for one in self.columns if one.has["times"] and one.unit and one.distinct >= NEARLY_ALL * texts]
 
         def score(one: Column) -> float:
             found, is_key, by = self._score("id", one), self._is_primary_key(one), [one, self.tenant]

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from aiokafka import ConsumerRecord
@@ -151,16 +151,12 @@ def checked(previews: Sequence[Preview]) -> Checked:
     return report
 
 
-class FieldShown(NamedTuple):
-    """What `init` found for a field, with values of different conversations."""
-
-    field: str
-    expression: str
-    examples: Sequence[str]
-    distinct: int
+EXAMPLES = 3
+Shown = tuple[str, str, Sequence[str], int]
+"""A field, its expression, values of different conversations, and the number of its distinct values."""
 
 
-def described(guessed: Guess, records: Sequence[Named]) -> list[FieldShown]:
+def described(guessed: Guess, records: Sequence[Named]) -> list[Shown]:
     """Show each field of a mapping by the records that it was guessed from."""
     records = items_in(records, guessed.source["foreach"]) if "foreach" in guessed.source else records
     paths = {name: value["path"] if isinstance(value, dict) else value for name, value in guessed.source["map"].items()}
@@ -168,15 +164,8 @@ def described(guessed: Guess, records: Sequence[Named]) -> list[FieldShown]:
     said = [at for at, value in enumerate(values["content"]) if value or paths["content"] == NOTHING]
     of_each = {values["conversation_id"][at]: at for at in reversed(said)}
     shown = list(dict.fromkeys([*sorted(of_each.values()), *said]))[:EXAMPLES]
-    return [
-        FieldShown(
-            name,
-            "not found" if path == NOTHING else path,
-            [values[name][at] for at in shown],
-            len({*values[name]} - {""}),
-        )
-        for name, path in paths.items()
-    ]
+    said_of = {name: "not found" if path == NOTHING else path for name, path in paths.items()}
+    return [(name, said_of[name], [each[at] for at in shown], len({*each} - {""})) for name, each in values.items()]
 
 
 def _value(expression: Expression, record: Named) -> str:
@@ -186,16 +175,13 @@ def _value(expression: Expression, record: Named) -> str:
     return ""
 
 
-EXAMPLES = 3
-
-
 @dataclass(frozen=True)
 class Proposal:
     """A first mapping for a topic."""
 
     toml: str
     guess: Guess
-    fields: Sequence[FieldShown]
+    fields: Sequence[Shown]
     previews: Sequence[Preview]
 
 
