@@ -165,7 +165,7 @@ class Sample:
             if end < len(steps) and steps[end:] == others[end:] and old.values.keys().isdisjoint(new.values):
                 self.twins[path] = group
                 path = ".".join([f"({path} || {of})", *steps[end:]])
-            elif any(map(_text_of, new.values.values())) and self._as_content(old) > 0 and not (new.truth or new.unit):
+            elif group == "updated" and _is_text(new) and self._as_content(old) > 0:
                 self.twins[new.path] = group
                 path = f"({new.path} || {old.path})"
             else:
@@ -197,6 +197,10 @@ class Sample:
         length -= sum(text.startswith("<") for text in texts) / count  # the same text may be there without its markup
         length -= UNEDITED * column.has["unedited"]
         return spoken + column.named("texts") + length + len(column.values) / len(self.rows) + 2 * different / count
+
+
+def _is_text(column: Column) -> bool:
+    return any(map(_text_of, column.values.values())) and not (column.truth or column.unit)
 
 
 def _text_of(value: Any) -> str:
@@ -542,7 +546,9 @@ class _Guesser:
             hidden = [f"hidden_{group}" for group in ("audiences", "kinds", "places", "authors") if _any(about, group)]
             if is_kind and (column.ends["messages"] or self._is_mixed_in_talks(column)):
                 hidden.append("hidden_messages")
-            if hidden and column.distinct <= FEW:
+            is_of_talk = any(_any(part, "conversations", "places") for part in column.parts[-2:-1])
+            is_constant = column.distinct == 1 and len(column.values) == len(self.sample.rows)
+            if hidden and column.distinct <= FEW and not is_of_talk and not is_constant:
                 found += [column.equals(text) for text in column.texts if _any(_words(text), *hidden)]
         return found
 
