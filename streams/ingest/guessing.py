@@ -84,7 +84,7 @@ class Column:
         self.flagged = [word for word in last if not _any([word], "flags")]
         """The words of its name without those that only say that it is a flag."""
         self.is_id = _any(last, "ids")
-        own = [word for word in last if not _any([word], "ids", "qualifiers")]
+        own = [word for word in last if not _any([word], "ids", "qualifiers", "addresses")]
         self.noun = (own or [*(parts[-2] if len(parts) > 1 else ())] or [""])[-1]
         """What the column is about: in `customer_id` the customer, as in an `id` of the object `customer`."""
         self.about = {group: _any([self.noun], group) for group in WORDS}
@@ -465,7 +465,8 @@ class _Guesser:
         is_writer = self.conversation is not None and self.conversation.about["writers"]
         self.user = self.first("users") or (self.conversation if is_writer else None)
         self.tenant = self.tenant or self.first("shops")
-        if self.user and any(self._is_finer(one, self.user) for one in self.columns):
+        people = [one for one in self.columns if self.user and self.conversation and self._score("people", one)]
+        if self.user and any(_mixed(one.values, [one], [self.user]) for one in people):
             self.notes["user_id"] = f"please check: one {self.user.path} has several, so these or that are the people"
             self.user = None
         elif self.tenant is None and self.conversation is not None:
@@ -480,11 +481,6 @@ class _Guesser:
             else:
                 self.tenant = None
         self.user = self.user or self.first("keys")
-
-    def _is_finer(self, column: Column, user: Column) -> bool:
-        """Return whether a user has several values of a column that might be the user as well, but for passing ones."""
-        may_be = column.about["users"] and not column.about["passing"] and self._score("users", column)
-        return bool(may_be and self.conversation and _mixed(column.values, [column], [user]))
 
     def _identifier(self, edits: str) -> Column | None:
         """Return a column with an id per message: where it repeats, it is the same message again."""
