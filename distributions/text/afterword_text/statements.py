@@ -153,6 +153,10 @@ _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s
 _SENTENCE_OR_LABEL = re.compile(r"(?:(?! [-–—]+ )(?:[^\n.!?…:;]|[.:](?=\w)))+(?:[\n.!?…:;]| [-–—]+ )*")
 _LETTER = re.compile(r"\w")
 _DOUBLED = re.compile(r"\b(\w+) (?=\1\b)", re.IGNORECASE)
+_COMMON_NAMES = re.compile(with_pieces("{common_names}").replace("\n", ""), re.IGNORECASE)
+_VALUE_FORMS = [
+    re.compile(rf"(?<!\w)(?:{form})(?!\w)", re.IGNORECASE) for form in VOCABULARY["first_person"]["value_forms"]
+]
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _FORGOTTEN = [
     (name, re.compile(words, re.IGNORECASE)) for name, words in VOCABULARY["first_person"]["forgotten_attributes"]
@@ -206,16 +210,20 @@ def _corrected(text: str, heard: Iterable[Heard]) -> list[Statement]:
     """Return what a text says that corrects a value of an earlier statement: "no, I meant Bern, not Berlin".
 
     The value is looked for in the last text that names it, which may be about something else. A bare "tea, not coffee"
-    means nothing before the last message, and no preference. Return nothing if the text corrects no statement.
+    means nothing before the last message, and no preference; neither does "sorry, Bern", which means the value like it.
+    Return nothing if the text corrects no statement.
     """
     sentences = sentences_of(text)
     for at, sentence in enumerate(sentences):
         if len(sentence) > CORRECTION_CHARACTERS or not (fits := PHRASES.corrected.match(sentence)):
             continue
-        named = {name.rstrip("2"): value for name, value in fits.groupdict().items() if value is not None}
-        old = re.compile(rf"(?<!\w){re.escape(named['old'])}(?!\w)", re.IGNORECASE)
+        named = {name.rstrip("23"): value for name, value in fits.groupdict().items() if value is not None}
         begin, rest = " ".join(sentences[:at]), " ".join(sentences[at + 1 :])
         texts: list[Heard] = [(begin, partial(statements, begin)), *heard]
+        meant = named.get("old") or _value_like(named["new"], texts[:2])
+        if meant is None:
+            continue
+        old = re.compile(rf"(?<!\w){re.escape(meant)}(?!\w)", re.IGNORECASE)
         said = next((say() for known, say in texts[: None if named["lead"] else 2] if old.search(known)), ())
         wrong = [one for one in said if one.status != "ended" and old.search(one.text)]
         if not wrong or (not named["lead"] and wrong[0].kind == "preference"):
@@ -225,6 +233,24 @@ def _corrected(text: str, heard: Iterable[Heard]) -> list[Statement]:
         right = [one._replace(text=_DOUBLED.sub("", old.sub(named["new"], one.text))) for one in wrong]
         return [*statements(begin), *ended, *right, *statements(rest)]
     return []
+
+
+def _value_like(new: str, heard: Iterable[Heard]) -> str | None:
+    """Return the number, day, noun, place or name like another in the last text that has any; None for several."""
+    form = next((each for each in _VALUE_FORMS if each.fullmatch(new)), None)
+    may_be_place = is_place(new) and not _COMMON_NAMES.fullmatch(new)
+    for known, say in heard:
+        names = _PROPER.findall(known)
+        if form:
+            values = form.findall(known)
+        elif may_be_place:
+            values = [name for name in names if is_place(name)]
+        else:
+            gives_name = new[0].isupper() and _is_name(new) and any(one.attribute == "name" for one in say())
+            values = names if gives_name else []
+        if values:
+            return str(values[0]) if len(values) == 1 else None
+    return None
 
 
 def _said(text: str, rest: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Statement]:
