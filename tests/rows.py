@@ -50,4 +50,6 @@ def _whole(given: dict[str, Any]) -> Any:
             return part * times
         case {"join": [*texts], **others} if not others:
             return "".join(texts)
+        case {"bytes": str(text), **others} if not others:
+            return text.encode("latin-1")
     return given

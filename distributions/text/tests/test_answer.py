@@ -1,6 +1,5 @@
 """Reading of an LLM's answers."""
 
-import html
 import json
 import re
 from collections.abc import Callable
@@ -26,51 +25,7 @@ def written(**fields: object) -> str:
     return json.dumps({**GOOD, **fields})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        written(),
-        f"```json\n{written()}\n```",
-        f"Here is the summary you asked for:\n{written()}\nI hope this helps!",
-        f"<think>The user wants {{JSON}}.</think>{written()}",
-        f"Okay, the user wants {{JSON}}.\n</think>\n\n{written()}",
-        written(note="an extra field"),
-        f"```json\n{written()}\n```\nI kept the {{title}} short.",
-        f"<scratchpad>I could write {written(title='A draft')}</scratchpad>\n{written()}",
-        f"◁think▷I fill {{title}} first.◁/think▷{written()}",
-        f"<|channel|>analysis<|message|>Fields: {{title}}.<|end|><|channel|>final<|message|>{written()}",
-        written()[:-1] + ",}",
-        written()[:-1] + ",}\nThe {title} is short.",
-        written().replace("{", "{ // an object\n"),
-        written().replace('", ', '" ').replace('"title"', "title"),
-        json.dumps([GOOD]),
-        json.dumps({"summary": GOOD}),
-        json.dumps(written()),
-        written()[:-1],
-        written().replace("short_summary", "shortSummary").replace("title", "Title"),
-        "\n".join(f"**{name.replace('_', ' ').title()}:** {text}" for name, text in GOOD.items()),
-        "\n".join(f"<{name}>{text}</{name}>" for name, text in GOOD.items()),
-        "\n".join(f'"{name}": "{text}",' for name, text in GOOD.items()),
-        f"<think>I could write {written(title='A draft')} {written()}",
-        f"I cannot see any names, but here is the object:\n{written()}",
-        written()[1:],
-        written().replace('"', '\\"'),
-        written().replace("_", "\\_"),
-        html.escape(f"<pre>{written()}</pre>"),
-        json.dumps({"name": "summary", "arguments": written()}),
-        written().replace('": "', '"： "'),
-        re.sub('"([^"]*)"', "«\\1»", written()),
-        re.sub(': "([^"]*)"', ": `\\1`", written()),
-        re.sub("'([^']*)'(?=[,}])", "'" * 3 + "\\1" + "'" * 3, str(GOOD)),
-        "\n".join(f'{name} = "{text}"' for name, text in GOOD.items()),
-        "\n".join(f"{name}: >-\n  {text}" for name, text in GOOD.items()),
-        "\n".join(f"| {name} | {text} |" for name, text in GOOD.items()),
-        "\n".join(f"{number}. {name}: {text}" for number, (name, text) in enumerate(GOOD.items(), 1)),
-        "".join(f"<{name}><![CDATA[{text}]]></{name}>" for name, text in GOOD.items()),
-        "".join(f"<parameter name='{name}'>{text}</parameter>" for name, text in GOOD.items()),
-        f"<function=f>{''.join(f'<parameter={name}>{text}</parameter>' for name, text in GOOD.items())}</function>",
-    ],
-)
+@with_rows
 def test_json_object_is_found_anywhere_in_the_answer(text: str) -> None:
     assert read_answer(text, LIMITS).__dict__ == {**GOOD, "facts": None}
 

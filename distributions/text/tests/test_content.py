@@ -145,40 +145,10 @@ def test_json_of_more_than_500_levels_is_too_deep(levels: int, too_deep: bool) -
 DETAILS = '<details type="{}" done="true" name="weather">\n<summary>Done</summary>\n&gt; lonely\n</details>\n'
 
 
-@pytest.mark.parametrize(
-    ("stored", "content", "tools"),
-    [
-        ("<think>\nlonely\n</think>\n\nYes.", "Yes.", ()),
-        ("<think>lonely</think>Yes.", "Yes.", ()),
-        ("<think>a</think>\n<think>lonely</think>\nYes.", "Yes.", ()),
-        ("lonely\n</think>\n\nYes.", "Yes.", ()),
-        ("Sure.\n\n<think>\nlonely\n</think>\n\nYes.", "Sure.\n\n\n\nYes.", ()),
-        ("Sure.\n<think>lonely < sad</think>\nYes.", "Sure.\n\nYes.", ()),
-        (":::thinking\nlonely\n:::\nYes.", "Yes.", ()),
-        ("<|channel|>analysis<|message|>lonely<|end|><|start|>assistant<|channel|>final<|message|>Yes.", "Yes.", ()),
-        ("<details done='true' type='reasoning'>\n<summary>Hm</summary>\nlonely\n</details>\nYes.", "Yes.", ()),
-        (
-            "<details>\n<summary>Cake</summary>\nFlour\n</details>",
-            "<details>\n<summary>Cake</summary>\nFlour\n</details>",
-            (),
-        ),
-        ("[THINK]lonely[/THINK]Yes.", "Yes.", ()),
-        ("◁think▷lonely◁/think▷Yes.", "Yes.", ()),
-        ("<|begin_of_thought|>lonely<|end_of_thought|>\nYes.", "Yes.", ()),
-        (DETAILS.format("reasoning") + "Yes.", "Yes.", ()),
-        (DETAILS.format("tool_calls") + DETAILS.format("reasoning") + "Yes.", "Yes.", ("weather",)),
-        ("I look.\n" + DETAILS.format("tool_calls") + "Yes.", "I look.\n\nYes.", ("weather",)),
-        (DETAILS.format("tool_calls"), "", ("weather",)),
-        ([{"type": "think", "think": "lonely"}, {"type": "text", "text": {"value": "Yes."}}], "Yes.", ()),
-        ([{"type": "agent_update", "agent_update": {"agentId": "a"}}, {"type": "text", "text": "Yes."}], "Yes.", ()),
-        ("<think> and </think> are its tags.", "<think> and </think> are its tags.", ()),
-        ("It prints `<think>hm</think>` first.", "It prints `<think>hm</think>` first.", ()),
-        ("```\n<think>\nhm\n</think>\n```\nis its form.", "```\n<think>\nhm\n</think>\n```\nis its form.", ()),
-    ],
-)
+@with_rows
 def test_thoughts_in_stored_answers_are_not_said(stored, content, tools):
     [message] = said("assistant", flatten(stored), "m")
-    assert (message["content"], message["tools"], message["skip_summarization"]) == (content, tools, False)
+    assert (message["content"], list(message["tools"]), message["skip_summarization"]) == (content, tools, False)
 
 
 @pytest.mark.parametrize("stored", ["<think>\nlonely\n</think>", "<think>\nlonely", DETAILS.format("reasoning")])

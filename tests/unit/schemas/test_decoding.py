@@ -20,7 +20,8 @@ from afterword.schemas import (
     decode_input,
     fingerprint,
 )
-from afterword.schemas.records import MAX_INPUT_BYTES, REPLACED, Replacement, cloud_event
+from afterword.schemas.records import REPLACED, Replacement, cloud_event
+from tests.rows import with_rows
 
 MESSAGE = {"id": "m1", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "hello"}
 KEY = b"c1"
@@ -67,53 +68,12 @@ def test_unknown_fields_are_ignored() -> None:
     assert decode_input(KEY, encoded(mood="new"), [], 5) == decode_input(KEY, encoded(), [], 5)
 
 
-@pytest.mark.parametrize(
-    ("value", "error_type"),
-    [
-        (None, "empty_value"),
-        (b"", "invalid_json"),
-        (b"{", "invalid_json"),
-        (b"\xff\xfe", "invalid_json"),
-        (b"[" * 100_000, "invalid_json"),
-        (b"[]", "schema_violation"),
-        (b"null", "schema_violation"),
-        (b'"text"', "schema_violation"),
-        (encoded(id=""), "schema_violation"),
-        (encoded(id="x" * 257), "schema_violation"),
-        (encoded(id=7), "schema_violation"),
-        (encoded(id={"$gt": ""}), "schema_violation"),
-        (encoded(conversation_id={"$ne": None}), "schema_violation"),
-        (encoded(user_id=["mallory"]), "schema_violation"),
-        (encoded(role="robot"), "schema_violation"),
-        (encoded(content=None), "schema_violation"),
-        (encoded(sentiment=1.5), "schema_violation"),
-        (encoded(is_continuation="false"), "schema_violation"),
-        (encoded(sent_at="2026-01-01T00:00:00"), "schema_violation"),
-        (encoded(sent_at=1_700_000_000), "schema_violation"),
-        (encoded(sent_at="0"), "schema_violation"),
-        (encoded(sent_at="1700000000.5"), "schema_violation"),
-        (encoded(sent_at="-1"), "schema_violation"),
-        (encoded(sent_at="20260102T030405Z"), "schema_violation"),
-        (encoded(sent_at="0001-01-01T00:00:00+23:59"), "schema_violation"),
-        (encoded(flows="not a list"), "schema_violation"),
-        (encoded(type="message.forgotten"), "unknown_type"),
-        (encoded(content="x" * MAX_INPUT_BYTES), "too_large"),
-    ],
-)
+@with_rows
 def test_invalid_record_is_named(value: bytes | None, error_type: str) -> None:
     assert refused(value).error_type == error_type
 
 
-@pytest.mark.parametrize(
-    ("written", "content"),
-    [
-        (rb"party \ud83c", "party \ufffd"),
-        (rb"\uDC00 party", "\ufffd party"),
-        (rb"\ud83c\ud83c\udf89\udf89", "\ufffd\U0001f389\ufffd"),
-        (rb"a text about \\ud83c", r"a text about \ud83c"),
-        (b"party \xed\xa0\xbc", "party \ufffd"),
-    ],
-)
+@with_rows
 def test_lone_surrogate_is_replaced_and_byte_order_mark_dropped(written: bytes, content: str) -> None:
     for mark in (b"", b"\xef\xbb\xbf"):
         value = mark + encoded(content="@").replace(b"@", written)

@@ -6,6 +6,7 @@ from afterword.schemas import ConversationAssigned
 from afterword.schemas.base import user_digest
 from afterword.schemas.messages import MOST_MOVES, givers
 from afterword.streams.stores.messages import PresentUsers
+from tests.rows import with_rows
 
 
 def after(*moves: str) -> PresentUsers:
@@ -26,25 +27,7 @@ GIVEN_TO_GIVER = "2 guest>ann", "4 bob>guest"
 GIVEN_TWICE = "2 guest>bob", "4 bob>ann", "6 guest>bob"
 
 
-@pytest.mark.parametrize(
-    ("moves", "user", "offset", "present"),
-    [
-        (TWO_GUESTS, "guest", 1, "ann"),
-        (TWO_GUESTS, "guest", 3, "ann"),
-        (TWO_GUESTS, "guest", 5, "bob"),
-        (TWO_GUESTS, "ann", 1, "ann"),
-        ((*TWO_GUESTS, "6 ann>cleo"), "guest", 1, "cleo"),
-        ((*TWO_GUESTS, "6 ann>cleo"), "guest", 5, "bob"),
-        (BACK, "guest", 1, "guest"),
-        (BACK, "guest", 5, "guest"),
-        (BACK, "ann", 3, "guest"),
-        (RING, "ann", 1, "ann"),
-        (RING, "bob", 7, "ann"),
-        (GIVEN_TO_GIVER, "guest", 1, "ann"),
-        (GIVEN_TO_GIVER, "bob", 1, "guest"),
-        (GIVEN_TO_GIVER, "guest", 5, "guest"),
-    ],
-)
+@with_rows
 def test_offset_of_a_message_decides_whose_it_is(moves: tuple[str, ...], user: str, offset: int, present: str) -> None:
     users = after(*moves)
     assert users.of(user, offset) == present

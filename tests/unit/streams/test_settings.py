@@ -89,20 +89,7 @@ def test_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (settings.drain_seconds, settings.episodes.overlap, settings.episodes.trigger) == (5, 1, 9)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("AFTERWORD_CONFIG", b"episodes = [", "/file"),
-        (
-            "AFTERWORD_SUMMARIZER__PROMPT_FILE",
-            b"Tell {who} about {conversation_text}",
-            "_FILE: unknown placeholder {who}",
-        ),
-        (KEY + FILE_SUFFIX, b"", "the file is empty"),
-        (KEY + FILE_SUFFIX, b"\n", "the file is empty"),
-        (KEY + FILE_SUFFIX, b"\xff", "not UTF-8"),
-    ],
-)
+@with_rows
 def test_file_with_wrong_content_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: bytes, said: str
 ) -> None:
