@@ -29,7 +29,7 @@ TESTS = {
     "consumers": "integration/consumers e2e deploy/test_wiring.py",
     "schemas": f"integration/consumers e2e {HOW_TO}",
     "streams": EVERY_PROCESS,
-    "streams/ingest": "integration/ingest e2e/test_ingest.py e2e/test_start.py deploy/test_producers.py",
+    "streams/ingest": "integration/ingest e2e/test_ingest.py e2e/test_dev.py deploy/test_producers.py",
     "streams/settings.py": f"{EVERY_PROCESS} deploy",
     "streams/webhooks": "integration/webhooks deploy/test_webhooks.py",
 }

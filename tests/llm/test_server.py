@@ -13,7 +13,8 @@ from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.llm import a_provider
-from tests.llm.conftest import CONTEXT_TOKENS, SLOTS, Llama
+from tests.llm.conftest import CONTEXT_TOKENS, MODEL, SLOTS, Llama
+from tests.llm.facts import ANSWER_TOKENS, measured, show
 from tests.samples import a_closed_episode, an_episode_message
 
 SAID = (
@@ -108,3 +109,10 @@ async def test_more_calls_than_slots_are_all_answered(llama: Llama) -> None:
     answers = await asyncio.gather(*map(provider.summarize, requests), return_exceptions=True)
     await provider.close()
     assert all(isinstance(answer, Summary | AnswerInvalid) for answer in answers), answers
+
+
+@pytest.mark.timeout(1800)
+async def test_bad_llms_facts_are_counted_before_and_after_gate(llama: Llama) -> None:
+    found = await measured(llama.settings(max_output_tokens=ANSWER_TOKENS, retry_budget_seconds=600))
+    show(MODEL, found)
+    assert found.kept <= found.stated
