@@ -275,8 +275,8 @@ class Copier(Process):
     async def agent(self) -> None:
         async for event in self.events():
             batch = event.message.batch
-            for given in event.value:
-                batch.send(Output(OUT.topic, given.key, given.value, partition=OUT.partition))
+            for taken in event.value:
+                batch.send(Output(OUT.topic, taken.key, taken.value, partition=OUT.partition))
 
 
 class World:

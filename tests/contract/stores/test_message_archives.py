@@ -20,6 +20,7 @@ from afterword.streams.stores.messages import (
 )
 from afterword_text.tokens import count_tokens
 from tests.nasty_texts import IDS
+from tests.rows import with_rows
 from tests.samples import HOSTILE_METADATA, NOON, a_message, a_whole_message
 
 
@@ -81,84 +82,31 @@ async def test_pending_messages_are_the_users_without_an_episode(messages: Messa
     assert [one.id for one in await messages.pending("u1", None, 9, 9)] == ["x2"]
 
 
-async def test_repeat_with_another_text_edits_the_message(messages: MessageArchive) -> None:
-    await messages.put_many([archived(), archived(offset=1, content="Changed in the same batch.")])
-    again = archived(offset=2, content="Changed.", metadata={"a": 1}, flows=("order",))
-    await messages.put_many([again, archived("m2", offset=3)])
-    expected = replace(archived(content="Changed.", metadata={"a": 1}, flows=("order",)), changed=2)
-    assert (await messages.get_many(["c1:m1"]))["c1:m1"] == expected
-    assert (await refs(messages)).keys() == {"c1:m1", "c1:m2"}
+def stored(given: dict[str, Any]) -> ArchivedMessage | DeletedMessage:
+    """Return a message with these fields, last changed at the offset `changed`, or its deletion at `deleted`."""
+    if "deleted" in given:
+        return DeletedMessage(given["deleted"])
+    fields = {name: tuple(value) if name == "flows" else value for name, value in given.items() if name != "changed"}
+    return replace(archived(**fields), changed=given["changed"]) if "changed" in given else archived(**fields)
 
 
-async def test_edit_without_effect_is_not_recorded(messages: MessageArchive) -> None:
-    said = archived(content="The gate code is 7719.", flows=("gate",))
-    await messages.put_many([said])
-    await messages.change(changed(edit(content=said.message.content, flows=("gate",)), 1))
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": said}
-    await messages.change(changed(edit(content=said.message.content, metadata={"status": "read"}), 2))
-    read = archived(content=said.message.content, flows=("gate",), metadata={"status": "read"})
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": read}
-    await messages.change(changed(edit(content=said.message.content, flows=()), 3))
-    assert (await messages.get_many(["c1:m1"]))["c1:m1"].changed == 3
-
-
-async def test_changed_repeat_is_ignored_if_repeats_are_rejected(messages: MessageArchive) -> None:
-    for offset, text in enumerate(("First.", "Changed.")):
-        await messages.put_many([archived(offset=offset, content=text)], repeats_edit=False)
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": archived(content="First.")}
-
-
-@pytest.mark.parametrize("fields", [{"role": "assistant"}, {"user_id": "ben"}])
-async def test_repeat_of_another_writer_is_ignored(messages: MessageArchive, fields: dict[str, Any]) -> None:
-    await messages.put_many([archived(), archived(offset=1, content="Changed.", **fields)])
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": archived()}
-
-
-@pytest.mark.parametrize("is_read_again", [False, True])
-async def test_repeat_of_replaced_text_does_not_undo_an_edit(messages: MessageArchive, is_read_again: bool) -> None:
-    said = [archived(content="One."), archived(offset=1, content="Two."), archived(offset=3, content="Two.")]
-    steps = [lambda: messages.put_many(said[:2]), lambda: messages.change(changed(edit(content="Three."), 2))]
-    for step in (*steps, lambda: messages.put_many(said[2:])) * (2 if is_read_again else 1):
-        await step()
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": replace(archived(content="Three."), changed=2)}
-    await messages.put_many([archived(offset=4, content="One.")])
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": replace(archived(content="One."), changed=4)}
-
-
-async def test_summarizers_earlier_repeat_does_not_undo_an_edit(messages: MessageArchive) -> None:
-    await messages.assign("c1:1", [replace(archived(content="Two."), changed=2)])
-    await messages.put_many([archived(content="One.", metadata={"a": 1}), archived(offset=3, content="One.")])
-    expected = replace(archived(content="Two.", metadata={"a": 1}), changed=2)
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
-
-
-async def test_message_replaces_a_skipped_one(messages: MessageArchive) -> None:
-    skipped, said = archived(content="Thinking …", skip_summarization=True), archived(offset=1, content="Oslo.")
-    await messages.put_many([skipped, said])
-    await messages.put_many([skipped])
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": said}
-
-
-async def test_changed_repeat_of_a_skipped_message_edits_it(messages: MessageArchive) -> None:
-    for offset, text in enumerate(("Thinking", "Thinking …")):
-        await messages.put_many([archived(offset=offset, content=text, skip_summarization=True)])
-    expected = replace(archived(content="Thinking …", skip_summarization=True), changed=1)
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
-
-
-async def test_changed_repeat_edits_a_message_excluded_from_summaries(messages: MessageArchive) -> None:
-    await messages.put_many([archived(content="One.")])
-    await messages.change(changed(edit(skip_summarization=True), 1))
-    await messages.put_many([archived(offset=2, content="Two.")])
-    expected = replace(archived(content="Two.", skip_summarization=True), changed=2)
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
-
-
-async def test_repeat_does_not_bring_a_deleted_message_back(messages: MessageArchive) -> None:
-    await messages.put_many([archived()])
-    await messages.change(changed(MessageDeleted(id="m1", conversation_id="c1"), 1))
-    await messages.put_many([archived(offset=2, content="Changed.")])
-    assert await messages.states(["c1:m1"]) == {"c1:m1": DeletedMessage(1)}
+@with_rows
+async def test_history_of_a_message_ends_as_described(
+    messages: MessageArchive, what: str, steps: list[list[Any]], left: dict[str, Any]
+) -> None:
+    """Archiver and summarizer write `m1`, and it is edited or deleted at offsets."""
+    for step, given, *offset in steps:
+        match step:
+            case "put" | "put without edits":
+                await messages.put_many(list(map(stored, given)), repeats_edit=step == "put")
+            case "assign":
+                await messages.assign("c1:1", list(map(stored, given)))
+            case "edit":
+                flows = {"flows": tuple(given["flows"])} if "flows" in given else {}
+                await messages.change(changed(edit(**given | flows), *offset))
+            case "delete":
+                await messages.change(changed(MessageDeleted(id="m1", conversation_id="c1"), *offset))
+    assert await messages.states(["c1:m1"]) == {"c1:m1": stored(left)}, what
 
 
 async def test_copy_brings_only_later_changes_and_deletions(messages: MessageArchive) -> None:
@@ -217,32 +165,6 @@ async def test_summarizers_shortened_text_gives_way_to_the_archivers(messages: M
     await messages.change(changed(edit("m2", content="Cut, no more."), 7))
     edited = archived("m2", 1, content="Cut, no more.", metadata={"a": 1})
     assert await messages.get_many(["c1:m1", "c1:m2"]) == {"c1:m1": whole[0], "c1:m2": replace(edited, changed=7)}
-
-
-async def test_summarizers_earlier_edit_survives_the_archiver(messages: MessageArchive) -> None:
-    await messages.assign("c1:1", [archived()])
-    await messages.change(changed(edit(content="New."), 9))
-    await messages.put_many([archived(metadata={"a": 1})])
-    for offset, fields in ((5, {"content": "Old.", "metadata": {"a": 2}}), (9, {"content": "New."})):
-        await messages.change(changed(edit(**fields), offset))
-    expected = archived(content="New.", metadata={"a": 2})
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": replace(expected, changed=9)}
-
-
-async def test_late_archiver_does_not_undo_an_earlier_edit(messages: MessageArchive) -> None:
-    archivers: dict[str, Any] = {"metadata": {"a": 1}, "is_continuation": False}
-    await messages.put_many([archived(**archivers)])
-    await messages.assign("c1:1", [replace(archived(content="Edited."), changed=5)])
-    await messages.assign("c1:1", [replace(archived(content="Earlier."), changed=4)])
-    expected = replace(archived(content="Edited.", **archivers), changed=5)
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
-
-
-async def test_edit_of_metadata_alone_is_no_change(messages: MessageArchive) -> None:
-    await messages.put_many([archived(metadata={"a": 1})])
-    for offset, metadata in ((9, {"b": 2}), (8, {"c": 3})):
-        await messages.change(changed(edit(metadata=metadata), offset))
-    assert await messages.get_many(["c1:m1"]) == {"c1:m1": archived(metadata={"b": 2})}
 
 
 async def test_skipped_messages_are_archived_and_marked(messages: MessageArchive) -> None:
