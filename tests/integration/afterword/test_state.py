@@ -70,7 +70,7 @@ async def left_by_a_rebuild_that_was_killed(kafka: Kafka, partition: int) -> AIO
     return producer
 
 
-async def test_uncommitted_rows_of_a_killed_rebuild_are_no_state(settings: Settings) -> None:
+async def test_rebuild_ignores_uncommitted_rows_of_a_killed_one(settings: Settings) -> None:
     killed = await left_by_a_rebuild_that_was_killed(settings.kafka, 0)
     try:
         done = await rebuild_state(settings)

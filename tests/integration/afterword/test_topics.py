@@ -64,7 +64,7 @@ async def test_wrong_partition_count_is_reported_and_left(make_settings: MakeSet
 
 
 @pytest.mark.parametrize("reader", ["segmenter", "archiver"])
-async def test_grown_messages_topic_fails_both_commands_with_the_reason(
+async def test_grown_messages_topic_fails_creation_and_check(
     make_settings: MakeSettings, settings: Settings, admin: AIOKafkaAdminClient, reader: str
 ) -> None:
     await ensure_topics(settings)

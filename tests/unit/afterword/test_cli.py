@@ -263,7 +263,7 @@ def test_port_in_use_is_named_with_a_remedy() -> None:
     assert said.endswith(f"127.0.0.1:{port}: Address already in use; {remedy}\n")
 
 
-def test_closed_output_pipe_is_no_failure() -> None:
+def test_closed_output_pipe_ends_without_an_error() -> None:
     command = [sys.executable, "-u", "-m", "afterword.cli", "config", "show"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout

@@ -54,7 +54,7 @@ def test_watched_summary_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert begun(shown)
 
 
-def test_cell_of_a_table_is_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_cell_cannot_become_a_formula(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("a", "b"), [(f"{sign}1+1", "1-1") for sign in " =+-@"])
     assert capsys.readouterr().out.splitlines()[1:] == ["1+1\t1-1", *(f"'{sign}1+1\t1-1" for sign in "=+-@")]
 
@@ -99,7 +99,7 @@ def test_table_gives_a_text_the_terminals_width(
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_wrapped_line_passes_for_no_turn(
+def test_wrapped_line_cannot_pass_for_a_turn(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

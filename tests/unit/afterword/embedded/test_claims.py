@@ -50,7 +50,7 @@ Broker(JarCache(Path(sys.argv[1])), Path(sys.argv[1]))
 """
 
 
-def test_start_ended_by_full_disk_spoils_no_other(tmp_path: Path) -> None:
+def test_start_ended_by_full_disk_does_not_break_the_next(tmp_path: Path) -> None:
     """A file has at most 5 bytes, and the ports need more."""
     failed = run([sys.executable, "-c", FULL_DISK, str(tmp_path), "5"], capture_output=True, text=True, check=False)
     assert "OSError" in failed.stderr

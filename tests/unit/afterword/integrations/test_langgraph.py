@@ -131,7 +131,7 @@ async def test_search_without_a_query_pages_from_the_latest_conversation(kept: A
 
 
 @pytest.mark.parametrize("page", [{"limit": 0}, {"offset": -1}])
-async def test_page_without_room_has_no_items(kept: AfterwordStore, page: dict[str, int]) -> None:
+async def test_page_of_size_zero_is_empty(kept: AfterwordStore, page: dict[str, int]) -> None:
     assert await kept.asearch(("ada",), **page) == []  # type: ignore[arg-type]
     assert await kept.asearch(("ada",), query="peanuts", **page) == []  # type: ignore[arg-type]
     assert await kept.alist_namespaces(prefix=("ada",), **page) == []  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ async def test_namespaces_below_a_user_are_listed(kept: AfterwordStore) -> None:
     assert await kept.alist_namespaces(prefix=("ann@harbor.example",)) == []
 
 
-def test_errors_are_one_line() -> None:
+def test_store_errors_are_one_line() -> None:
     assert "\n" not in str(StoreReadOnly())
     assert "  " not in str(StoreReadOnly())
 

@@ -75,7 +75,7 @@ def test_item_survives_a_round_trip(item: dict[str, Any]) -> None:
         ({**RESULT, "output": [{"type": "input_text", "text": "22 degrees"}]}, "tool", "22 degrees"),
     ],
 )
-def test_text_of_an_item_is_only_its_content(item: dict[str, Any], role: str, text: str) -> None:
+def test_item_text_is_not_repeated_in_its_metadata(item: dict[str, Any], role: str, text: str) -> None:
     found_role, content, rest = taken_apart(item)
     assert (found_role, content) == (role, text)
     assert text not in str(rest)
@@ -101,7 +101,7 @@ def test_content_of_unknown_form_has_no_text(content: Any) -> None:
     assert taken_apart({"role": "assistant", "content": content})[:2] == ("assistant", "")
 
 
-def test_output_comes_only_with_its_call() -> None:
+def test_tool_output_without_its_call_is_omitted() -> None:
     second, its_output = {**CALL, "call_id": "call_2"}, {**RESULT, "call_id": "call_2"}
     items: list[Any] = [ITEMS[0], CALL, second, RESULT, its_output, ANSWER]
     assert with_calls(items) == items

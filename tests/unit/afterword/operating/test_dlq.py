@@ -19,7 +19,7 @@ from afterword.streams.kafka.clients import broker_errors
 from tests.unit.schemas.test_dead_letters import NOON, Record, dead_letter_of
 
 
-def test_resolution_names_its_dead_letter_and_is_none() -> None:
+def test_resolution_names_its_dead_letter_and_is_not_one() -> None:
     found = read_dead_letter(dead_letter_of(Record()))
     record = Record("messages.dlq", 3, 8, key=None, value=b"", headers=resolution(found, "replayed", NOON))
     assert resolved_offset(record) == 7

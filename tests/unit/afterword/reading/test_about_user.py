@@ -20,7 +20,7 @@ def test_question_in_other_words_is_recognized_by_the_model(thing: str, question
 
 
 @pytest.mark.parametrize("text", ["I'm Mirjana", "Soy Xavi.", "I'm allergic to latex", "Je travaille à la mairie."])
-def test_statement_about_oneself_is_no_question(text: str) -> None:
+def test_statement_about_oneself_is_not_a_question(text: str) -> None:
     assert asked_of_user(text) is None
 
 

@@ -82,7 +82,7 @@ async def test_unrelated_messages_are_not_shown_as_corrections(
 
 @with_rows
 @pytest.mark.parametrize("is_next", [False, True])
-async def test_statement_of_something_else_is_no_correction(
+async def test_statement_about_another_subject_is_not_a_correction(
     world: Remembered, question: str, answer: str, later: str, is_next: bool
 ) -> None:
     told, other = [answer, "ok"], [later, "ok"]

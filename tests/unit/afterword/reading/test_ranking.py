@@ -72,7 +72,7 @@ def test_long_answers_do_not_hide_short_statements() -> None:
     assert set(found.messages) == {0, 1}
 
 
-def test_summary_finds_an_episode_but_is_no_message() -> None:
+def test_summary_matches_an_episode_but_is_not_a_message() -> None:
     (found,) = ranked("anaphylaxis", candidate(1, "She must not eat nuts.", summary="The daughter risks anaphylaxis."))
     assert found.score > 0
     assert found.coverage == 1

@@ -139,7 +139,7 @@ async def test_later_revision_omits_removed_messages(world: Remembered) -> None:
     "asked",
     [{"user_id": "u2"}, {"tenant_id": "t2"}, {"tenant_id": None}, {"agent_id": "a2"}, {"conversation_id": "c2"}],
 )
-async def test_wrong_find_of_an_index_is_not_shown(world: Remembered, asked: dict[str, Any]) -> None:
+async def test_recall_hides_index_hits_of_other_owners(world: Remembered, asked: dict[str, Any]) -> None:
     await world.summarise(await world.say(*TRIP))
     hits = await world.index.search(Query(text="blue boat", **OWNER))
 
@@ -184,9 +184,7 @@ async def test_number_of_hits_is_as_requested(world: Remembered) -> None:
         (("Does the book club still meet at the Mitre? ", "I suppose so."), "earlier"),
     ],
 )
-async def test_what_the_user_said_again_comes_first(
-    world: Remembered, later: Sequence[str], first: str, k: int
-) -> None:
+async def test_users_latest_statement_comes_first(world: Remembered, later: Sequence[str], first: str, k: int) -> None:
     await world.summarise(await world.say("The book club meets at the Mitre.", "I see.", conversation_id="earlier"))
     await world.summarise(await world.say("I read a book about Rome.", "Nice.", conversation_id="other"))
     await world.summarise(await world.say(*later, conversation_id="later"))
@@ -332,7 +330,7 @@ async def test_named_day_comes_before_the_days_after(world: Remembered) -> None:
 
 
 @with_rows
-async def test_number_that_may_be_a_day_finds_the_right(
+async def test_number_that_may_be_a_day_finds_its_statement(
     world: Remembered, question: str, right: str, other: str, ago: int
 ) -> None:
     memory = await _said_on(world, {2: (right,), ago: (other,)})

@@ -80,7 +80,7 @@ async def test_statement_before_a_question_in_a_message_counts(served: Served) -
     assert await asked(served, "chat-1", "Who visits on Sunday?") == (f"You told me today: {text}",) * 2
 
 
-async def test_what_is_known_leaves_out_what_was_to_be_forgotten(served: Served) -> None:
+async def test_chat_leaves_out_what_it_was_told_to_forget(served: Served) -> None:
     for text in ("I collect stamps.", "I hate mushrooms.", "Forget that, please."):
         await asked(served, "chat-1", text)
     told, _ = await asked(served, "chat-1", "What do you know about me?")
@@ -88,7 +88,7 @@ async def test_what_is_known_leaves_out_what_was_to_be_forgotten(served: Served)
     assert "mushrooms" not in told
 
 
-async def test_who_said_that_names_the_last_answers_person(served: Served) -> None:
+async def test_who_said_that_names_the_person_quoted_last(served: Served) -> None:
     await asked(served, "chat-1", "I booked the cabin for March.", "ada")
     told = await asked(served, "chat-1", "Who booked the cabin?", "ben")
     assert told == ("ada said today: I booked the cabin for March.",) * 2
@@ -105,7 +105,7 @@ async def test_statement_is_noted_and_answers_are_not_remembered(served: Served)
     assert answer.skip_summarization
 
 
-def test_days_are_named_relative_to_now() -> None:
+def test_chat_names_days_relative_to_now() -> None:
     now = datetime(2026, 3, 3, 9, tzinfo=NOON.tzinfo)
     days = (now, now - timedelta(days=1), now - timedelta(days=100))
     assert [answers.day_of(day, now) for day in days] == ["today", "on 2 March", "on 23 November 2025"]
@@ -155,7 +155,7 @@ async def test_new_conversation_closes_this_one_and_keeps_the_name(served: Serve
     assert served.broker.records[0].conversation_id in first
 
 
-async def test_part_is_resent_only_after_a_change(served: Served) -> None:
+async def test_chat_is_resent_only_after_a_change(served: Served) -> None:
     path = await polled(served, "/chat?id=chat-1")
     assert (await served.client.get(path)).status_code == 204
     await served.remembered.say("Hello.", conversation_id="chat-1", **YOU)

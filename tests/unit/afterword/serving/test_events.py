@@ -454,7 +454,7 @@ async def test_catching_up_blocks_no_request(monkeypatch: pytest.MonkeyPatch) ->
     assert share < MOST_SHARE / 2, "the double's lookups take about half of the time"
 
 
-async def test_records_that_are_no_events_are_skipped() -> None:
+async def test_invalid_records_are_not_streamed() -> None:
     feeding = Feeding()
     async with listening(feeding, EVERYTHING) as found:
         await feeding.feed.hand_out([a_record(7, b"{")])

@@ -643,7 +643,7 @@ async def test_visitor_without_a_key_sees_no_screen(method: str, path: str) -> N
         assert upload.read <= 2
 
 
-def test_all_screens_are_guarded() -> None:
+def test_more_than_twenty_screens_need_a_key() -> None:
     assert len(guarded()) > 20
 
 
@@ -698,7 +698,7 @@ def test_every_filter_of_a_template_exists() -> None:
     assert used <= made.filters.keys()
 
 
-def test_links_hold_any_id() -> None:
+def test_address_escapes_any_id() -> None:
     assert address("/conversation", id="..", agent_id=None) == "/conversation?id=.."
     assert address("/c", id="a&b=\"<'/?#", x="ü\ud800") == "/c?id=a%26b%3D%22%3C%27%2F%3F%23&x=%C3%BC%3F"
 
@@ -720,7 +720,7 @@ def test_words_are_marked_in_every_form_the_search_finds(query: str, text: str, 
     assert "<Roman>" not in shown
 
 
-def test_marking_takes_any_text() -> None:
+def test_marking_words_accepts_any_text() -> None:
     text = " ".join(mixed(200_000).split())
     find = word_finder("flights to Rome 1 漢")
     assert len(with_words(text, find)) > 1000
@@ -825,7 +825,7 @@ async def test_dead_letters_are_recounted_only_after_a_change(monkeypatch: pytes
     assert queues.reads == ["first", "second"] * 3
 
 
-async def test_full_list_of_dead_letters_reads_no_other_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_letter_list_stops_reading_once_full(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = Queues(operating.LISTED + 1)
     monkeypatch.setattr(operating, "open_queue", queues.opened)
     async with serving() as served:

@@ -158,7 +158,7 @@ async def test_admin_lists_searches_and_pages_users_with_sums() -> None:
         assert "user-" not in (await served.client.get("/people")).text  # no tenant
 
 
-async def test_visitor_who_is_no_admin_names_the_user() -> None:
+async def test_visitor_without_admin_rights_must_name_the_user() -> None:
     async with serving(Holder(tenant_id="t1")) as served:
         await say(served, "likes tea", day=1)
         page = (await served.client.get("/people")).text

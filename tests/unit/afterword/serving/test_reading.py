@@ -175,7 +175,7 @@ async def test_days_are_shown_in_the_requests_zone(served: Served) -> None:
     assert refused.status_code == 422
 
 
-async def test_unknown_subject_has_no_hits_unless_any_coverage_will_do(served: Served) -> None:
+async def test_subject_below_the_minimum_coverage_has_no_hits(served: Served) -> None:
     await newcomers_conversation(served.remembered)
     body = {"query": UNKNOWN_TO_NEWCOMERS, "user_id": "u1", "tenant_id": "t1", "form": "text"}
     given = (await served.client.post("/v1/recall", json=body)).json()

@@ -38,7 +38,7 @@ def taken(record: ProducerRecord) -> MessageCreated | ConversationFlush:
     return decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
 
 
-def test_message_travels_as_written():
+def test_message_is_sent_byte_for_byte():
     data = line(from_the_future={"a": 1})
     assert one(b"  " + data + b" \r").value == data
 
@@ -50,7 +50,7 @@ def test_message_is_accepted_and_named_by_its_event_id():
     assert dict(record.headers)["ce_time"] == b"2025-05-05T08:00:00.000Z"
 
 
-def test_flush_can_be_written():
+def test_flush_line_becomes_a_flush():
     assert isinstance(taken(one(b'{"type":"conversation.flush","conversation_id":"c"}')), ConversationFlush)
 
 
@@ -69,7 +69,7 @@ def test_invalid_lines_are_named_by_number():
 
 
 @pytest.mark.parametrize("data", [line(role="boss"), line(sentiment=7), line()[:-1], line(id="")])
-def test_problem_of_a_line_is_told_without_content(data):
+def test_invalid_line_is_described_without_its_content(data):
     with pytest.raises(InvalidLine) as raised:
         parse_numbered(1, data, NOW)
     assert "secret" not in str(raised.value)

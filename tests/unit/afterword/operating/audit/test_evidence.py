@@ -35,7 +35,7 @@ def files() -> list[Path]:
     return [file for file in opened if file.is_symlink() and "etilqs" in os.readlink(file)]  # noqa: PTH115 – mypy
 
 
-def test_last_of_equal_rows_stays() -> None:
+def test_evidence_keeps_the_last_of_equal_rows() -> None:
     with open_evidence() as evidence:
         evidence.add("compacted", "episode", "c:1", 0, False, 1)
         evidence.add("compacted", "conversation", "c:1", 0, False, None)
@@ -91,7 +91,7 @@ def record(value: bytes, headers: Headers) -> ConsumerRecord[bytes, bytes]:
     return ConsumerRecord("episode.closed", 0, 7, 0, 0, b"c1", value, None, 2, len(value), tuple(headers))
 
 
-def test_redo_request_is_neither_episode_nor_change() -> None:
+def test_redo_request_counts_as_neither_episode_nor_change() -> None:
     redo = EpisodeRedo(conversation_id="c1", episode_id="c1:1", revision=1, requested_at=NOON)
     headers = cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)
     kafka = load_settings().kafka
@@ -170,13 +170,13 @@ def test_rewritten_row_is_no_longer_damaged(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("table", ["conversations", "messages"])
-def test_key_without_a_conversation_damages_none(chat: Chat, table: str) -> None:
+def test_damaged_key_names_no_conversation(chat: Chat, table: str) -> None:
     rows: dict[str, Any] = {"conversations": chat.conversations, "messages": chat.messages}
     rows[table][FOREIGN] = next(iter(chat.conversations.values()))
     assert [found[0] for found in read(chat)[1]] == [None]
 
 
-def test_row_of_a_later_release_is_no_damage(chat: Chat) -> None:
+def test_row_of_a_later_release_stops_the_audit(chat: Chat) -> None:
     chat.conversations[b"c"] = b"\0" * 8 + b"\37[]"
     with pytest.raises(StateUnreadable, match="only a later release can read"):
         read(chat)

@@ -21,7 +21,7 @@ def test_report_with_something_missing_is_not_clean() -> None:
     assert "clean" not in last
 
 
-def test_finding_outweighs_missing_parts() -> None:
+def test_report_with_a_finding_ends_with_not_clean() -> None:
     report = Report(findings={"lost": Finding(1, ["c1:m1"])}, missing={"summarizer": 1})
     assert list(report.lines())[-1] == "NOT CLEAN"
 

@@ -88,7 +88,7 @@ def dead(conversation: str, value: bytes, error_type: str = "x") -> DeadLetter:
     return DeadLetter("messages.dlq", 0, 0, now, "segmenter", error_type, "", None, conversation.encode(), value, [])
 
 
-def test_own_conversations_letters_count_and_only_own_of_others() -> None:
+def test_letters_of_own_conversations_and_own_letters_count() -> None:
     theirs = TheirDeadLetters(ANN, frozenset({"alone"}))
     assert theirs(dead("alone", b"no json"))
     assert not theirs(dead("alone", message(tenant_id="other"), "tenant_mismatch"))
@@ -123,7 +123,7 @@ def test_letter_with_deeply_nested_users_names_nobody() -> None:
 
 
 @pytest.mark.parametrize("given", [("", None), (None, None), ("ann", 7), ("ann", {"$ne": 1})])
-def test_neither_nobody_nor_everybody_can_be_erased(given: Any) -> None:
+def test_erasure_needs_one_valid_user(given: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         person_of(*given)
 

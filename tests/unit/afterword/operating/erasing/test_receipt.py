@@ -119,7 +119,7 @@ async def left(world: World, end: int) -> dict[str, int]:
     return {one.place: one.number for one in remains if one.number}
 
 
-async def test_messages_older_than_the_receipt_count_per_conversation() -> None:
+async def test_messages_older_than_the_receipt_are_reported() -> None:
     world = World()
     for conversation, user in (("anns", "ann"), ("shared", "bob"), ("shared", "ann"), ("anns", "ann")):
         await world.say(conversation, user)
@@ -127,7 +127,7 @@ async def test_messages_older_than_the_receipt_count_per_conversation() -> None:
     assert await left(world, end=0) == {}
 
 
-async def test_episodes_older_than_the_receipt_count_for_its_person() -> None:
+async def test_episodes_older_than_the_receipt_are_reported() -> None:
     world = World()
     of_two = replace(a_stored_episode(user_id="bob", tenant_id=TENANT), participants=("ann", "bob"))
     await world.episodes.put(of_two, None)
@@ -146,7 +146,7 @@ async def test_episodes_older_than_the_receipt_count_for_its_person() -> None:
         ("bobs", "invalid_json", False),
     ],
 )
-def test_dead_letters_discarded_by_the_erasure_count(conversation: str, error_type: str, is_theirs: bool) -> None:
+def test_dead_letters_of_the_person_are_reported(conversation: str, error_type: str, is_theirs: bool) -> None:
     original: Any = SimpleNamespace(
         topic="messages", partition=0, offset=7, key=conversation.encode(), value=b"{", headers=[]
     )

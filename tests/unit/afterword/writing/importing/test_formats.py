@@ -137,7 +137,7 @@ def unread(outcome: ImportOutcome) -> str:
 
 
 @with_rows
-def test_history_is_read_as_its_row_tells(
+def test_history_is_read_as_expected(
     sentence: str, form: str, records: Any, shown: list[str], missing: list[str], fields: Json, options: Json
 ) -> None:
     outcomes = read(form, records, ImportOptions(**{"user_id": "ann", **options}))
@@ -149,7 +149,7 @@ def test_history_is_read_as_its_row_tells(
     assert {name: [field(message, name) for message in messages] for name in fields} == fields
 
 
-def test_origin_is_kept_and_a_document_may_be_indented() -> None:
+def test_message_keeps_its_origin_and_indented_json_is_read() -> None:
     content = json.dumps({"messages": HELLO, "id": "c"}, indent=2).encode()
     found = messages_of(read_all("messages", {"a.json": content}, ANN))
     assert [told(message) for message in found] == ["user: Hello", "assistant: Good morning"]

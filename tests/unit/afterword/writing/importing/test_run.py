@@ -110,7 +110,7 @@ def test_omitted_and_rejected_messages_are_counted():
     assert (counts.read, [str(one) for one in rejected]) == (5, ["f:3: bad (4 messages)"])
 
 
-def test_repeated_message_is_a_duplicate_and_another_is_rejected():
+def test_equal_repeat_is_a_duplicate_and_a_changed_one_rejected():
     others = [message("a", 1, content="secret"), message("a", 1, tools=("weather",))]
     outcomes = [message("a", 1), message("a", 1), *others, message("b", 1, content="y")]
     log, rejected = Log(), list[Rejected]()
