@@ -139,8 +139,10 @@ class Consumer:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._position = 0
+        self.seeks = 0
 
     def seek(self, _: TopicPartition, offset: int) -> None:
+        self.seeks += 1
         self._position = offset
 
     def resume(self, _: TopicPartition) -> None: ...
@@ -325,6 +327,25 @@ def test_retries_against_a_dead_broker_slow_to_two_seconds() -> None:
     waits = run_in_virtual_time(story())
     assert waits[:3] == [0.3, 0.6, 1.2]
     assert set(waits[3:]) == {2.0}
+
+
+def test_backlog_of_short_conversations_is_read_without_seeks() -> None:
+    """A consumer drops what it has fetched when it seeks, up to a megabyte."""
+
+    async def story() -> tuple[int, int]:
+        broker = Broker(200)
+        broker.keys = {offset: b"%d" % (offset // 5) for offset in range(200)}
+
+        async def agent(message: ConcurrentMessage) -> None:
+            await asyncio.sleep(1.0)
+            await worker.answer(message)
+
+        worker = Worker(broker, agent, AtLeastOnce(order=lambda record: record.key), max_in_flight=4)
+        await asyncio.sleep(100)
+        await worker.partition.stop(0)
+        return broker.progress.offset, worker.kafka.seeks
+
+    assert run_in_virtual_time(story()) == (200, 1)
 
 
 def test_unfinished_records_are_named_during_failed_commits_and_reopening() -> None:
