@@ -12,7 +12,14 @@ import orjson
 from pydantic import ValidationError
 
 from afterword.schemas.base import Model, escape, mended, message_key, moment_at, rfc3339
-from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeAmended, EpisodeClosed, EpisodeRedo
+from afterword.schemas.episodes import (
+    EPISODE_AMENDED,
+    EPISODE_CLOSED,
+    EPISODE_REDO,
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeRedo,
+)
 from afterword.schemas.messages import (
     INPUT_TYPES,
     MESSAGE_CREATED,
@@ -155,7 +162,8 @@ def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: byt
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 M = TypeVar("M", bound=Model)
-CLOSED_TYPES: Mapping[str | None, type[EpisodeClosed | EpisodeAmended | EpisodeRedo]] = {
+CLOSED_TYPES: Mapping[str, type[EpisodeClosed | EpisodeAmended | EpisodeRedo]] = {
+    EPISODE_CLOSED: EpisodeClosed,
     EPISODE_AMENDED: EpisodeAmended,
     EPISODE_REDO: EpisodeRedo,
 }
@@ -218,7 +226,7 @@ def decode_closed(
     check_original(headers)
     if value is None:
         raise InvalidRecord("empty_value", "the record has no value")
-    event = validate(CLOSED_TYPES.get(header(headers, CE_TYPE), EpisodeClosed), value)
+    event = validate(CLOSED_TYPES.get(header(headers, CE_TYPE) or "", EpisodeClosed), value)
     check_key(key, event.conversation_id)
     return event
 

@@ -1,6 +1,6 @@
 """The events that downstream services subscribe to: created and deleted summaries, and updated conversations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -213,3 +213,11 @@ class ConversationUpdated(Model):
     """Ordinal of the last episode that was ever summarized."""
     updated_at: Time
     """When the last summary was made."""
+
+
+ANNOUNCED: Mapping[type[Model], tuple[str, str]] = {
+    SummaryCreated: (SUMMARY_CREATED, "created_at"),
+    SummaryDeleted: (SUMMARY_DELETED, "deleted_at"),
+    ConversationUpdated: (CONVERSATION_UPDATED, "updated_at"),
+}
+"""The type of each of these events, after which its topic is named, and the field with its time."""

@@ -12,18 +12,10 @@ import orjson
 from pydantic import TypeAdapter
 
 from afterword.operating.topics import TABLE
-from afterword.schemas import (
-    ConversationUpdated,
-    EpisodeAmended,
-    EpisodeClosed,
-    EpisodeRedo,
-    SummaryCreated,
-    SummaryDeleted,
-)
 from afterword.schemas.base import Model
-from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED, EPISODE_REDO
 from afterword.schemas.messages import INPUT_TYPES
-from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.schemas.records import CLOSED_TYPES
+from afterword.schemas.summaries import ANNOUNCED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka
 
@@ -41,12 +33,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 EVENTS: Mapping[str, type[Model]] = {
     **INPUT_TYPES,
-    EPISODE_CLOSED: EpisodeClosed,
-    EPISODE_AMENDED: EpisodeAmended,
-    EPISODE_REDO: EpisodeRedo,
-    SUMMARY_CREATED: SummaryCreated,
-    SUMMARY_DELETED: SummaryDeleted,
-    CONVERSATION_UPDATED: ConversationUpdated,
+    **CLOSED_TYPES,
+    **{name: model for model, (name, _) in ANNOUNCED.items()},
 }
 """The models of all events by CloudEvents type. Others write those of INPUT_TYPES, and Afterword the rest."""
 

@@ -16,14 +16,13 @@ from afterword.schemas import (
     EpisodeRedo,
     InvalidRecord,
     SummaryCreated,
-    SummaryDeleted,
     decode_closed,
 )
 from afterword.schemas.base import event_id, scope_id
 from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.records import DELETION, Headers, KafkaRecord, cloud_event, owner_header
-from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.schemas.summaries import ANNOUNCED
 from afterword.streams.app import Worker, attach_agents, faust_app, send
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError
@@ -146,14 +145,6 @@ def lane_of(record: KafkaRecord) -> tuple[str, int, bytes | None]:
     return record.topic, record.partition, record.key
 
 
-KINDS = {
-    SummaryCreated: (SUMMARY_CREATED, "created_at"),
-    SummaryDeleted: (SUMMARY_DELETED, "deleted_at"),
-    ConversationUpdated: (CONVERSATION_UPDATED, "updated_at"),
-}
-"""The type of each class of events, after which its topic is named, and the field with the event's time."""
-
-
 @dataclass(frozen=True)
 class Outputs:
     """The summarizer's output to Kafka. The records are committed together with the source's offset."""
@@ -164,7 +155,7 @@ class Outputs:
     async def publish(self, event: Event) -> None:
         if isinstance(event, SummaryCreated):
             self.metrics.summaries.labels(event.quality.source, event.quality.reason or "").inc()
-        topic = f"{self.kafka.prefix}{KINDS[type(event)][0]}"
+        topic = f"{self.kafka.prefix}{ANNOUNCED[type(event)][0]}"
         send(Output(topic, event.conversation_id.encode(), event.to_json(), headers=headers_of(event)))
 
     async def keep(self, event: Event) -> None:
@@ -173,7 +164,7 @@ class Outputs:
 
 
 def headers_of(event: Event) -> Headers:
-    (ce_type, time), user_id = KINDS[type(event)], event.user_id if isinstance(event, SummaryCreated) else None
+    (ce_type, time), user_id = ANNOUNCED[type(event)], event.user_id if isinstance(event, SummaryCreated) else None
     headers = cloud_event(ce_type, event.event_id, CE_SOURCE, getattr(event, time))
     return [*headers, owner_header(event.tenant_id, user_id), *traceparent(get_current_span())]
 

@@ -23,7 +23,7 @@ from standardwebhooks import Webhook
 from afterword.schemas import SummaryCreated, SummaryDeleted
 from afterword.schemas.base import rfc3339
 from afterword.schemas.dead_letters import WEBHOOKS
-from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.schemas.summaries import ANNOUNCED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.http import retry_after_seconds
 from afterword.streams.settings import WebhookEndpoint, Webhooks
@@ -228,11 +228,9 @@ class Endpoint:
 
 def webhook_body(event: SummaryCreated | SummaryDeleted) -> bytes:
     """Encode the event as JSON: `type`, `timestamp`, and `data`, which is the event as on its topic."""
-    if isinstance(event, SummaryCreated):
-        kind, moment = SUMMARY_CREATED, event.created_at
-    else:
-        kind, moment = SUMMARY_DELETED, event.deleted_at
-    return orjson.dumps({"type": kind, "timestamp": rfc3339(moment), "data": orjson.Fragment(event.to_json())})
+    kind, time = ANNOUNCED[type(event)]
+    moment = rfc3339(getattr(event, time))
+    return orjson.dumps({"type": kind, "timestamp": moment, "data": orjson.Fragment(event.to_json())})
 
 
 def webhook_id(event_id: str) -> str:
