@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +29,8 @@ from afterword.streams.errors import (
 from afterword.streams.settings import Redaction, RerankerSettings
 from afterword.streams.stores.index import Recalled
 from afterword.streams.stores.messages import ArchiveChange
-from tests.doubles.reranker import ScriptedReranking, scores
+from tests.doubles.reranker import ScriptedReranking
+from tests.rows import with_rows
 from tests.unit.afterword.reading.remembered import Remembered
 
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
@@ -232,41 +234,10 @@ async def test_reranker_sees_no_half_of_a_redacted_value(world: Remembered, befo
     assert not {"joe", "miller", "someone", "example"} & set(re.findall("[a-z]+", shown))
 
 
-@pytest.mark.parametrize(
-    ("content", "places"),
-    [
-        (scores((1, 0.9), (0, 0.1)), [1, 0]),
-        (scores((0, 0.1), (1, 0.9)), [1, 0]),
-        (scores((0, -7.5), (1, -2)), [1, 0]),
-        (scores((2, 0.5)), [2]),
-        (b'{"data": [{"index": 2, "relevance_score": 1}]}', [2]),
-        (b'{"results": [{"index": 1, "relevance_score": 0.2, "document": {"text": "x"}}], "id": 3}', [1]),
-        (scores((1, 0.5), (0, 0.5)), [1, 0]),
-    ],
-)
-def test_ranking_is_read_in_every_form(content: bytes, places: list[int]) -> None:
-    assert places_in(orjson.loads(content), 3) == places
-
-
-HOSTILE = {
-    "an error": b'{"message": "overloaded"}',
-    "another shape": b'{"results": {"0": 1}}',
-    "no result": b'{"results": []}',
-    "NaN": scores((0, '"NaN"'), (1, 0.5)),
-    "more than a float": scores((0, '"1e999"'), (1, 0.5)),
-    "a negative place": scores((-1, 0.5)),
-    "a place too far": scores((3, 0.5)),
-    "a place twice": scores((0, 0.5), (0, 0.4)),
-    "no place": b'{"results": [{"relevance_score": 1}]}',
-    "a fraction": scores((0.5, 1)),
-    "too many": scores(*((n, 0.5) for n in range(51))),
-}
-
-
-@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_malformed_answer_gives_no_ranking(content: bytes) -> None:
-    with pytest.raises(AnswerInvalid):
-        places_in(orjson.loads(content), 3)
+@with_rows
+def test_ranking_is_read_in_every_form_or_refused(sentence: str, content: str, places: list[int] | None) -> None:
+    with pytest.raises(AnswerInvalid) if places is None else nullcontext():
+        assert places_in(orjson.loads(content), 3) == places
 
 
 json = st.recursive(

@@ -228,20 +228,7 @@ async def test_unknown_resource_is_not_found(served: Served, path: str) -> None:
     assert answer.json()["error_type"] == "not_found"
 
 
-@pytest.mark.parametrize(
-    ("path", "field"),
-    [
-        ("/v1/conversations", "user_id"),
-        ("/v1/conversations?user_id=u1&limit=0", "query.limit"),
-        ("/v1/conversations?user_id=u1&limit=many", "query.limit"),
-        ("/v1/conversations?user_id=u1&unknown=1", "query.unknown"),
-        ("/v1/conversations?user_id[$ne]=u1", "query.user_id[$ne]"),
-        (f"{CONTEXT}?max_tokens=0", "query.max_tokens"),
-        ("/v1/conversations/c1/messages?before=!", "query.before"),
-        ("/v1/conversations/%FF", "path.conversation_id"),
-        (f"/v1/conversations/{'c' * 257}", "path.conversation_id"),
-    ],
-)
+@with_rows
 async def test_wrong_parameters_are_named(served: Served, path: str, field: str) -> None:
     answer = await served.client.get(path)
     assert answer.status_code == 422
