@@ -394,11 +394,11 @@ def _validated(model: type[B], given: bytes) -> B:
         raise RequestInvalid(problems=problems_of(error, "body")) from None
 
 
-async def read_json(request: Request, parse: Callable[[bytes], T], most: int = MOST_BYTES) -> T:
+async def read_json(request: Request, parse: Callable[[bytes], T], most: int) -> T:
     """Read and parse a JSON body.
 
-    Raises: HTTPException 415 for another media type, 408 if it arrives too slowly, 413 if it is too large;
-    RequestInvalid if it has too many values or is nested too deeply, and what `parse` raises.
+    Raises: HTTPException 415 for another media type; RequestInvalid if it has too many values or is nested too deeply;
+    as `parsed_body`.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON:  # a form on another site cannot send this type without a preflight request
@@ -410,15 +410,6 @@ async def read_json(request: Request, parse: Callable[[bytes], T], most: int = M
         return parse(content)
 
     return await parsed_body(request, most, parse_checked)
-
-
-async def parsed_body(request: Request, most: int, parse: Callable[[bytes], T]) -> T:
-    """Read a body of at most `most` bytes, and parse it, in a thread if it is large.
-
-    Raises: as `read_body` and `parse`.
-    """
-    content = await read_body(request, most)
-    return await apart(len(content), lambda: parse(bytes(content)))
 
 
 def large_turn(request: Request, most: int) -> AbstractAsyncContextManager[None]:
@@ -450,10 +441,10 @@ def json_problem(content: bytes) -> str | None:
     return f"is nested deeper than {MOST_DEPTH} levels" if max(depths, default=0) > MOST_DEPTH else None
 
 
-async def read_body(request: Request, most: int = MOST_BYTES) -> bytearray:
-    """Read a body of at most `most` bytes.
+async def parsed_body(request: Request, most: int, parse: Callable[[bytes], T]) -> T:
+    """Read a body of at most `most` bytes, and parse it, in a thread if it is large.
 
-    Raises: HTTPException 413 if it is too large, 408 if it arrives too slowly.
+    Raises: HTTPException 413 if it is too large, 408 if it arrives too slowly, and what `parse` raises.
     """
     if int(request.headers.get("content-length", "0")) > most:
         raise HTTPException(413)
@@ -468,7 +459,7 @@ async def read_body(request: Request, most: int = MOST_BYTES) -> bytearray:
                     await work.rest()  # meanwhile the client is not read from
     except TimeoutError:
         raise HTTPException(408) from None
-    return content
+    return await apart(len(content), lambda: parse(bytes(content)))
 
 
 BODIES: dict[Callable[..., Any], type[BaseModel]] = {}

@@ -26,7 +26,6 @@ from afterword.serving.requests import (
     large_turn,
     new_key,
     parsed_body,
-    read_body,
 )
 from afterword.serving.server import make_app, routes_only
 from afterword.serving.writing import MessagesBody
@@ -104,7 +103,7 @@ def test_body_that_does_not_arrive_times_out() -> None:
             app = make_app(served.services)
             request = Request({"type": "http", "method": "POST", "headers": [], "app": app}, receive)
             with pytest.raises(HTTPException) as raised:
-                await read_body(request)
+                await parsed_body(request, MOST_BYTES, bytes)
             return raised.value.status_code, asyncio.get_running_loop().time()
 
     assert run_in_virtual_time(refused()) == (408, BODY_SECONDS)
