@@ -1,6 +1,5 @@
 """The event stream: server-sent events that resume from `Last-Event-ID`."""
 
-import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
@@ -27,8 +26,6 @@ LATE_SECONDS = 2.0
 SENT_TOGETHER = 20
 STREAMS_PER_KEY = 500
 """Upper limit for the open event streams of a key in one process."""
-OPENING_SECONDS = 0.005
-"""A key's streams are opened this long after each other: hundreds at once would hold every other request."""
 CHECK_SECONDS = 1.0
 """Together with `CACHED_SECONDS`, the cache time of keys, this ends a stream within 5 s of its key's revocation."""
 
@@ -46,9 +43,7 @@ class EventsQuery(Parameters):
     """Only events of this user. Defaults to the key's user if it is bound to one."""
 
 
-async def event_stream(
-    caller: Caller, content: AsyncGenerator[ServerSentEvent | bytes | None, None]
-) -> EventSourceResponse:
+def event_stream(caller: Caller, content: AsyncGenerator[ServerSentEvent | bytes | None, None]) -> EventSourceResponse:
     """Build one of the limited number of streams that a key may have open.
 
     `content` yields None if there is nothing to send for two seconds, except while the client catches up. The stream
@@ -60,11 +55,9 @@ async def event_stream(
     if not services.feed.offsets:
         servers = services.settings.kafka.bootstrap_servers
         raise BrokerUnavailable(servers=servers, problem="the topics were not read yet")
-    async with services.opening.of(caller.key_id):
-        await asyncio.sleep(OPENING_SECONDS)
-        if services.settings.serve.auth != "none" and services.open_streams[caller.key_id] >= STREAMS_PER_KEY:
-            raise TooManyStreams(limit=STREAMS_PER_KEY)
-        return EventSourceResponse(_while_admitted(caller, content))
+    if services.settings.serve.auth != "none" and services.open_streams[caller.key_id] >= STREAMS_PER_KEY:
+        raise TooManyStreams(limit=STREAMS_PER_KEY)
+    return EventSourceResponse(_while_admitted(caller, content))
 
 
 async def _while_admitted(
@@ -114,7 +107,7 @@ async def stream_events(
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
     asked = StreamFilter(owner, frozenset(wanted.type), wanted.conversation_id, caller.key_id)
-    return await event_stream(caller, lines_of(feed, asked, since))
+    return event_stream(caller, lines_of(feed, asked, since))
 
 
 async def lines_of(

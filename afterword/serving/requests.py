@@ -225,8 +225,6 @@ class Services:
     erasures: ErasureRunner
     open_streams: Counter[str] = field(default_factory=Counter)
     """Numbers of open event streams by key."""
-    opening: FairTurns = field(default_factory=FairTurns)
-    """Turns by key, for opening an event stream."""
     turns: FairTurns = field(default_factory=lambda: FairTurns(rests=RESTS))
     """Turns by key, for what takes a request long. The key's next large request rests as well."""
     pace: Pace[tuple[str, str | None, str], WrittenAnswer] = field(default_factory=lambda: Pace(1.0))

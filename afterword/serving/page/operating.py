@@ -82,7 +82,7 @@ async def stream_live(caller: ReadingVisitor) -> EventSourceResponse:
     feed = caller.services.feed
     wanted = StreamFilter(caller.owner, frozenset(ALL), key_id=caller.key_id)
     has_llm = caller.services.settings.llm.provider != "extractive"
-    return await event_stream(caller, live_parts(feed, wanted, has_llm))
+    return event_stream(caller, live_parts(feed, wanted, has_llm))
 
 
 async def live_parts(feed: Feed, wanted: StreamFilter, has_llm: bool) -> AsyncGenerator[ServerSentEvent, None]:

@@ -41,7 +41,6 @@ from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka, Serve, Settings
 from afterword.streams.stores.episodes import Episode
-from afterword.streams.tasks import FairTurns
 from afterword.streams.telemetry.metrics import Metrics
 from tests.blocking import MOST_SHARE, blocking
 from tests.samples import NOON, a_closed_episode, a_stored_episode, a_summary, a_tombstone
@@ -486,20 +485,18 @@ def a_request(services: Any) -> Any:
     return SimpleNamespace(app=app, state=SimpleNamespace(read_token=lambda: "secret"))
 
 
-async def a_stream(
+def a_stream(
     keys: Revocable,
     content: AsyncGenerator[ServerSentEvent | None, None] | None = None,
     opened: Counter[str] | None = None,
-    opening: FairTurns | None = None,
 ) -> EventSourceResponse:
     services = SimpleNamespace(
         feed=Feeding().feed,
         open_streams=Counter() if opened is None else opened,
-        opening=opening or FairTurns(),
         authenticator=keys,
         settings=Settings(serve=Serve(auth="keys")),
     )
-    return await event_stream(Caller(**vars(keys.holder), request=a_request(services)), content or endless())
+    return event_stream(Caller(**vars(keys.holder), request=a_request(services)), content or endless())
 
 
 async def test_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,7 +508,7 @@ async def test_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.Mo
         sent.append(message)
         keys.is_revoked = True
 
-    await asyncio.wait_for((await a_stream(keys))(SCOPE, receive, send), 60)
+    await asyncio.wait_for(a_stream(keys)(SCOPE, receive, send), 60)
     assert sent[-1]["more_body"] is False
 
 
@@ -536,7 +533,7 @@ async def test_stream_warns_and_ends_when_kafka_or_store_fails(error: Exception)
         sent.append(message)
 
     with capture_logs() as logs:
-        await asyncio.wait_for((await a_stream(Revocable("a"), content()))(SCOPE, receive, send), 60)
+        await asyncio.wait_for(a_stream(Revocable("a"), content())(SCOPE, receive, send), 60)
     assert sent[-1]["more_body"] is False
     warning = {"event": "stream_interrupted", "log_level": "warning", "stage": "serve"}
     assert logs == [{**warning, "error_type": type(error).__name__}]
@@ -589,25 +586,15 @@ async def test_api_key_has_a_limited_number_of_streams(monkeypatch: pytest.Monke
     opened = []
     for _ in range(2):
         begun.clear()
-        opened.append(asyncio.create_task((await a_stream(a, opened=open_streams))(SCOPE, receive, send)))
+        opened.append(asyncio.create_task(a_stream(a, opened=open_streams)(SCOPE, receive, send)))
         await begun.wait()
     with pytest.raises(TooManyStreams):
-        await a_stream(a, opened=open_streams)
-    await a_stream(b, opened=open_streams)
+        a_stream(a, opened=open_streams)
+    a_stream(b, opened=open_streams)
     silence.set()
     await asyncio.gather(*opened)
-    await a_stream(a, opened=open_streams)
+    a_stream(a, opened=open_streams)
     assert not open_streams, "nothing is kept of keys that have none"
-
-
-async def test_one_keys_streams_open_one_after_the_other() -> None:
-    opening, many, one = FairTurns(), Revocable("many"), Revocable("one")
-    opened = [asyncio.create_task(a_stream(many, opening=opening)) for _ in range(100)]
-    await settled()
-    await a_stream(one, opening=opening)
-    assert sum(task.done() for task in opened) < 10
-    for task in opened:
-        task.cancel()
 
 
 @pytest.mark.parametrize(
