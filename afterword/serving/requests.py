@@ -36,7 +36,7 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, EndedSessions
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
-from afterword.streams.tasks import RESTS, FairTurns, Paced, apart
+from afterword.streams.tasks import FairTurns, Paced, apart
 from afterword.streams.telemetry.metrics import Metrics
 
 Permission = Literal["read", "write", "erase", "admin"]
@@ -225,7 +225,7 @@ class Services:
     erasures: ErasureRunner
     open_streams: Counter[str] = field(default_factory=Counter)
     """Numbers of open event streams by key."""
-    turns: FairTurns = field(default_factory=lambda: FairTurns(rests=RESTS))
+    turns: FairTurns = field(default_factory=lambda: FairTurns(rests=2.0))
     """Turns by key, for what takes a request long. The key's next large request rests as well."""
     pace: Pace[tuple[str, str | None, str], WrittenAnswer] = field(default_factory=lambda: Pace(1.0))
     """For messages that are sent again and again, by conversation, tenant and id."""
