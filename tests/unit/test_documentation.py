@@ -56,25 +56,25 @@ def test_first_screen_of_readme_has_commands() -> None:
 
 
 @pages
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_in_docs_lead_to_files(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
 
 
 @pages
-def test_programs_compile(page: Path) -> None:
+def test_programs_in_docs_compile(page: Path) -> None:
     for block in blocks(page):
         if block.language == "python":
             compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 @pages
-def test_options_of_commands_exist(page: Path) -> None:
+def test_command_options_shown_in_docs_exist(page: Path) -> None:
     lines = [line for block in blocks(page) if block.language in COMMANDS for line in block.code.splitlines()]
     assert [line for line in lines if unknown_options(line)] == []
 
 
 @pages
-def test_tests_that_are_named_exist(page: Path) -> None:
+def test_tests_named_in_docs_exist(page: Path) -> None:
     assert set(TEST.findall(page.read_text())) - existing_tests() == set()
 
 
@@ -91,7 +91,7 @@ def test_row_names_every_field_of_a_message(page: str, row: str, fields: Iterabl
 
 
 @pages
-def test_settings_that_are_named_exist(page: Path) -> None:
+def test_settings_named_in_docs_exist(page: Path) -> None:
     fields = list(locations(Settings))
     known = {variable(location) for location, _ in fields}
     known |= {variable(location) + FILE_SUFFIX for location, field in fields if is_secret(field)}
@@ -101,7 +101,7 @@ def test_settings_that_are_named_exist(page: Path) -> None:
 
 
 @pages
-def test_commands_that_are_shown_exist(page: Path) -> None:
+def test_commands_shown_in_docs_exist(page: Path) -> None:
     assert set(COMMAND.findall("\n".join(code(page.read_text())))) - commands() == set()
 
 

@@ -173,7 +173,7 @@ def test_words_are_found_as_people_write_them(text: str, query: str) -> None:
 
 
 @with_rows
-def test_other_words_are_not_found(text: str, query: str) -> None:
+def test_words_of_other_stems_are_not_found(text: str, query: str) -> None:
     assert not is_found(query, text)
 
 

@@ -170,7 +170,7 @@ def test_sentence_ends_where_a_reader_ends_it(row: dict[str, str]) -> None:
     assert split_sentences(text) == [part.strip() for part in row["text"].replace("//", "|").split("|")]
 
 
-def test_prose_is_in_each_language_whose_figures_are_read() -> None:
+def test_every_language_with_figures_has_sample_prose() -> None:
     assert {row["language"] for row in SENTENCES if row["kind"] == "prose"} == WORDS_KNOWN
 
 

@@ -66,7 +66,7 @@ def test_two_days_of_grace_follow_an_asked_time() -> None:
     assert (asked.begin, asked.end) == (datetime(2023, 5, 1, tzinfo=UTC), datetime(2023, 6, 3, tzinfo=UTC))
 
 
-def test_days_are_those_of_the_zone() -> None:
+def test_asked_days_begin_at_midnight_of_the_zone() -> None:
     asked = asked_time(
         "What did I say yesterday?", datetime(2024, 6, 12, 23, 30, tzinfo=UTC), ZoneInfo("Europe/Berlin")
     )

@@ -153,7 +153,7 @@ async def test_failure_is_named_by_its_type(metrics: Metrics, tracer: Tracer, sp
     assert not count(metrics, "step_duration_seconds", step="archive")
 
 
-async def test_writes_are_measured_without_a_collector(metrics: Metrics) -> None:
+async def test_archive_step_is_measured_without_a_trace_collector(metrics: Metrics) -> None:
     await archiver(metrics, NoOpTracer()).handle(batch(1), GROUP)
     assert count(metrics, "step_duration_seconds", step="archive") == 1
 

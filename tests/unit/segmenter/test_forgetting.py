@@ -235,7 +235,7 @@ class TestRecords:
         assert [entry["event"] for entry in errors] == ["conversation_quarantined"]
         assert errors[0]["error_type"] == "state_unreadable"
 
-    def test_old_id_with_a_missing_row_stops_nobody(self):
+    def test_missing_row_of_an_old_id_blocks_no_message(self):
         chat = Chat(limits(trigger=1, dedupe_window=2))
         chat.process(says("a", "b"))
         del chat.messages[FIRST]

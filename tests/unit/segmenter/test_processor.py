@@ -67,7 +67,7 @@ class TestOutgoing:
         outgoing = chat.process([say("a"), Sent(b"c", b"{"), say("b")]).outgoing
         assert [o.topic for o in outgoing] == [EPISODES, DEAD_LETTERS, EPISODES]
 
-    def test_everything_is_counted(self):
+    def test_processed_records_and_episodes_are_counted(self):
         chat = Chat(limits(trigger=3))
         outcome = chat.process(
             [*says("a", "b", "b", "c", "d"), say("e", skip_summarization=True), flush(), Sent(b"c", b"")]

@@ -211,7 +211,7 @@ class TestPending:
         assert largest < MAX_PENDING_BYTES + 1_000_000
         assert len(chat.process([flush()]).outgoing) <= 7
 
-    def test_bytes_outside_the_text_count(self):
+    def test_pending_bytes_include_fields_beside_the_text(self):
         chat = muted()
         for n in range(40):
             chat.process([say(f"m{n}", tools=["t" * 300_000])])

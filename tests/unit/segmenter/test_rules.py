@@ -41,7 +41,7 @@ def test_rule_closes_the_episodes_of_its_example(rule: str, changed: dict[str, A
 
 
 @with_rows
-def test_overlap_is_the_end_of_the_episode_before(
+def test_overlap_is_the_end_of_the_previous_episode(
     rule: str, changed: dict[str, Any], talk: list[Any], overlaps: list[str]
 ) -> None:
     found = heard(Chat(limits(**changed)), talk)
@@ -159,7 +159,7 @@ class TestFlush:
 
 
 class TestOrdinalsAndOverlap:
-    def test_conversations_do_not_touch_each_other(self):
+    def test_conversations_do_not_affect_each_other(self):
         chat = Chat(limits(trigger=2, overlap=1))
         found = chat.hear(*(say(i, conversation_id=c) for i in "abcd" for c in "xy"))
         assert [(e.conversation_id, e.ordinal) for e in found] == [("x", 1), ("y", 1), ("x", 2), ("y", 2)]

@@ -189,7 +189,7 @@ def test_every_metric_is_described_correctly(metrics: Metrics) -> None:
     assert all(name.startswith(("afterword_", "gen_ai_")) for name in families)
 
 
-def test_no_label_is_an_id(metrics: Metrics) -> None:
+def test_no_metric_label_is_an_id(metrics: Metrics) -> None:
     labels = {label for described in metrics.described for label in described.labels}
     small = {"budget", "close_reason", "error_type", "outcome", "reason", "result", "source", "stage"}
     small |= {"step", "type", "what"}
@@ -218,7 +218,7 @@ def test_pending_conversations_are_counted_whichever_role_has_them() -> None:
     assert values(metrics)["afterword_pending_conversations",] == 3
 
 
-def test_two_workers_of_one_process_count_separately(metrics: Metrics) -> None:
+def test_two_workers_of_one_process_have_separate_metrics(metrics: Metrics) -> None:
     metrics.messages.labels("taken").inc()
     assert ("afterword_messages_total", "taken") in values(metrics)
     assert ("afterword_messages_total", "taken") not in values(Metrics("segmenter", "1.2.3"))

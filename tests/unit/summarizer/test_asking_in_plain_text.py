@@ -170,7 +170,7 @@ async def test_missing_title_is_no_reason_to_fall_back(failure: Any) -> None:
     assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} >= {"title_fell_back"}
 
 
-async def test_context_left_is_that_of_the_longest_prompt() -> None:
+async def test_context_left_is_computed_for_the_longest_prompt() -> None:
     model = Model()
     asked = provider(model, context_tokens=8192)
     await asked.summarize(REQUEST)

@@ -299,7 +299,7 @@ def test_overlong_sentence_gives_its_beginning_to_each_text() -> None:
     assert all("dolor sit amet kangaroo" in text for text in texts(summary))
 
 
-def test_nothing_is_repeated() -> None:
+def test_summary_repeats_no_sentence() -> None:
     again = ("user", "I want to cancel my order 4711, because the chair arrived broken.")
     assert summary_of(*ORDER, again, again).long_summary.count("chair arrived broken") == 1
 
@@ -514,7 +514,7 @@ def test_single_word_gives_its_sentence_as_title() -> None:
     assert title("Hi, why is my sourdough so dense?") == "Why is my sourdough so dense?"
 
 
-def test_message_of_one_word_is_no_title() -> None:
+def test_one_word_message_gives_no_title() -> None:
     assert title("WHAT", "I start at the museum shop in May.") == "Museum shop in May"
 
 

@@ -204,7 +204,7 @@ async def test_concurrent_requests_are_limited() -> None:
 OTHER = "whsec_" + "b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcm90"
 
 
-def test_body_has_type_time_and_event() -> None:
+def test_webhook_body_has_type_time_and_event() -> None:
     made = a_summary(1)
     body = orjson.loads(webhook_body(made))
     assert body["type"] == "summary.created"
@@ -212,7 +212,7 @@ def test_body_has_type_time_and_event() -> None:
     assert body["data"] == orjson.loads(made.to_json())
 
 
-def test_deletion_has_its_own_type() -> None:
+def test_webhook_of_a_deletion_has_its_own_type() -> None:
     deleted = a_tombstone(1, 2).event
     assert orjson.loads(webhook_body(deleted))["type"] == "summary.deleted"
 
