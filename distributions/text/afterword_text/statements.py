@@ -20,7 +20,7 @@ from afterword_text.extractive.ranking import is_question
 from afterword_text.language import VOCABULARY, word_set
 from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
 from afterword_text.phrases import PHRASES, pattern_of, with_pieces
-from afterword_text.sentences import sentences_of
+from afterword_text.sentences import KEPT_MESSAGES, sentences_of
 from afterword_text.subjects import subject_of
 from afterword_text.visible import ELLIPSIS
 from afterword_text.word_model import KEPT_TEXTS, is_place, probabilities
@@ -272,6 +272,7 @@ def _without_request(text: str) -> str:
     return text if request is None else f"{text[: request.start()]}{text[request.end() :].lstrip(' .,!?')}"
 
 
+@lru_cache(maxsize=KEPT_MESSAGES)
 def _request_to_forget(text: str) -> re.Match[str] | None:
     return PHRASES.forget_that.search(text) or PHRASES.forget_subject.search(text)
 
@@ -281,6 +282,7 @@ def sentences_or_labels(text: str) -> Iterator[re.Match[str]]:
     return (piece for piece in _SENTENCE_OR_LABEL.finditer(text) if _LETTER.search(piece[0]))
 
 
+@lru_cache(maxsize=KEPT_MESSAGES)  # the next episode shows an episode's last messages again
 def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, _Caseless | None]:
     """Return the text without what is said inside a game, a story or an example, and what will end one that goes on.
 
@@ -352,7 +354,8 @@ def says_end(statement: str) -> bool:
     return bool(_ENDING.search(statement))
 
 
-def statements(text: str) -> list[Statement]:
+@lru_cache(maxsize=KEPT_MESSAGES)
+def statements(text: str) -> tuple[Statement, ...]:
     """Return what a text in its author's own words says about the author, in order."""
     by_text: dict[tuple[str, str | None, str], Statement] = {}
     parts = (part for sentence in sentences_of(text) for part in _LOOSE_END.split(sentence))
@@ -360,7 +363,7 @@ def statements(text: str) -> list[Statement]:
     for number, sentence in enumerate(sentences):
         for statement in _statements(_said_oneself(sentence), is_first=number < GREETINGS):
             by_text.setdefault((statement.text, statement.attribute, statement.status), statement)
-    return list(by_text.values())
+    return tuple(by_text.values())
 
 
 def _told_anew(sentence: str) -> Iterator[str]:
