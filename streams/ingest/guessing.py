@@ -713,8 +713,9 @@ def _known_roles(column: Column) -> dict[str, str]:
     if said is not None and column.truth:
         return dict(zip(map(role_name, column.truth), (said, "assistant" if said == "user" else "user"), strict=True))
     names = {role_name(one) for one in column.values.values()}
-    said_by = {name: "_".join(word for word in _words(name) if not _any([word], "messages")) for name in names}
-    return {name: ROLE_OF[one] for name in names for one in (name.lower(), said_by[name]) if one in ROLE_OF}
+    in_words = [name for name in names if not any(map(str.isdigit, name))]  # unlike user-1, an id
+    said_by = {name: "_".join(word for word in _words(name) if not _any([word], "messages")) for name in in_words}
+    return {name: ROLE_OF[one] for name in names for one in (name.lower(), said_by.get(name)) if one in ROLE_OF}
 
 
 def _known_by(user: Column, conversation: Column | None) -> str:
