@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import datetime
 from difflib import SequenceMatcher
@@ -17,7 +17,7 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword_text.fences import INDENTATION, quotation
 from afterword_text.language import VOCABULARY
-from afterword_text.phrases import PHRASES, with_pieces
+from afterword_text.phrases import PHRASES, corrected, correction_in, with_pieces
 from afterword_text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
 from afterword_text.tokens import count_tokens
 from afterword_text.visible import without_hidden
@@ -149,6 +149,8 @@ _NAMES = re.compile(r"\b[^\W\d_a-zß-ÿ][\w'’-]+")
 Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
 
+MOST_CORRECTED, CORRECTED = 100, ("identity", "relation", "constraint")
+"""A correction of an earlier conversation means one of this many statements of these kinds."""
 MOST_COMPARED = 6
 """Number of the next statements that are compared with a fact because they share one thing with it, such as a word."""
 COVERED = 1 / 3
@@ -359,7 +361,7 @@ def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]
     of_user: defaultdict[Key, list[Placed]] = defaultdict(list)
     of_others: defaultdict[Key, list[Placed]] = defaultdict(list)
     endings = Endings()
-    for place, fact in enumerate(in_order):
+    for place, fact in enumerate(_with_corrections(in_order)):
         about = fact.about.casefold() if fact.about else ""
         if fact.status == "ended":
             endings.add(place, fact)
@@ -383,6 +385,25 @@ def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]
         elif comparable(end) != comparable(run[-1]):  # an equal statement only confirms the fact
             superseded.append(Superseded(run, end))
     return holding, superseded
+
+
+def _with_corrections(in_order: Iterable[FactOfUser]) -> Iterator[FactOfUser]:
+    """Yield the facts. A correction of an earlier conversation repeats the last statement that has its wrong value."""
+    said: deque[FactOfUser] = deque(maxlen=MOST_CORRECTED)
+    for fact in in_order:
+        named = correction_in(fact.statement) if fact.status == "ended" else {}
+        if "old" not in named:
+            yield fact
+            if fact.status != "ended" and fact.said_by == "user" and fact.kind in CORRECTED and not fact.about:
+                said.append(fact)
+            continue
+        right = [(one, corrected(one.statement, named["old"], named["new"])) for one in reversed(said)]
+        wrong, text = next(((one, text) for one, text in right if text), (None, None))
+        if wrong and text:
+            yield fact._replace(statement=f"{fact.statement} ({wrong.statement})")
+            values = [one for one in said if one.statement == wrong.statement and one.episode_id == wrong.episode_id]
+            for one in values:
+                yield fact._replace(statement=text, kind=one.kind, attribute=one.attribute, status=one.status)
 
 
 def _is_too_weak(fact: FactOfUser, holding: FactOfUser) -> bool:

@@ -15,6 +15,9 @@ def pattern_of(name: str) -> str:
     return with_pieces(VOCABULARY["first_person"][name].replace("\n", ""))
 
 
+_DOUBLED = re.compile(r"\b(\w+) (?=\1\b)", re.IGNORECASE)
+
+
 class _Phrases:
     """The patterns of `[first_person]` in the vocabulary, by name. They ignore the case."""
 
@@ -25,3 +28,15 @@ class _Phrases:
 
 
 PHRASES = _Phrases()
+
+
+def correction_in(sentence: str) -> dict[str, str]:
+    """Return what a sentence corrects, if it does: its `lead`, the `new` value and, if named, the `old` one."""
+    named = fits.groupdict() if (fits := PHRASES.corrected.match(sentence)) else {}
+    return {name.rstrip("23"): value for name, value in named.items() if value is not None}
+
+
+def corrected(statement: str, old: str, new: str) -> str | None:
+    """Return a statement with the new value in place of the old one; None if it does not have that."""
+    right, times = re.subn(rf"(?<!\w){re.escape(old)}(?!\w)", lambda _: new, statement, flags=re.IGNORECASE)
+    return _DOUBLED.sub("", right) if times else None

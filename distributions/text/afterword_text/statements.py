@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from afterword_text.extractive.ranking import is_question
 from afterword_text.language import VOCABULARY, word_set
 from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
-from afterword_text.phrases import PHRASES, pattern_of, with_pieces
+from afterword_text.phrases import PHRASES, corrected, correction_in, pattern_of, with_pieces
 from afterword_text.sentences import KEPT_MESSAGES, sentences_of
 from afterword_text.subjects import subject_of
 from afterword_text.visible import ELLIPSIS
@@ -152,7 +152,6 @@ _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s
 """Where people end a sentence who write in small letters."""
 _SENTENCE_OR_LABEL = re.compile(r"(?:(?! [-–—]+ )(?:[^\n.!?…:;]|[.:](?=\w)))+(?:[\n.!?…:;]| [-–—]+ )*")
 _LETTER = re.compile(r"\w")
-_DOUBLED = re.compile(r"\b(\w+) (?=\1\b)", re.IGNORECASE)
 _COMMON_NAMES = re.compile(with_pieces("{common_names}").replace("\n", ""), re.IGNORECASE)
 _VALUE_FORMS = [
     re.compile(rf"(?<!\w)(?:{form})(?!\w)", re.IGNORECASE) for form in VOCABULARY["first_person"]["value_forms"]
@@ -179,8 +178,10 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
     texts = own_texts((*before, *messages))
     said_before: dict[str, Callable[[], Sequence[Statement]]] = {}
     heard: defaultdict[str, deque[Heard]] = defaultdict(partial(deque, maxlen=MOST_HEARD))
+    answers: deque[Heard] = deque(maxlen=MOST_HEARD)
     for place, message in enumerate((*before, *messages)):
         if message.role != "user":
+            answers.appendleft((message.content, tuple))
             continue
         user = message.user_id
         text, earlier = texts[message.id], said_before.get(user, tuple)
@@ -188,8 +189,8 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
         if rest or not text:  # "forget that", said again, means the same once more
             said_before[user] = partial(statements, rest)
         say: Callable[[], Sequence[Statement]] = partial(_said, text, rest, earlier)
-        if corrected := _corrected(text, heard[user]):
-            say = said_before[user] = corrected.copy
+        if right := _corrected(text, heard[user], answers):
+            say = said_before[user] = right.copy
         heard[user].appendleft((text, say))
         for statement in say() if place >= len(before) else ():
             fact = PersonalFact(
@@ -206,32 +207,33 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
     return tuple(facts.values())[-MOST_FACTS:]
 
 
-def _corrected(text: str, heard: Iterable[Heard]) -> list[Statement]:
+def _corrected(text: str, heard: Iterable[Heard], answers: Iterable[Heard]) -> list[Statement]:
     """Return what a text says that corrects a value of an earlier statement: "no, I meant Bern, not Berlin".
 
     The value is looked for in the last text that names it, which may be about something else. A bare "tea, not coffee"
     means nothing before the last message, and no preference; neither does "sorry, Bern", which means the value like it.
-    Return nothing if the text corrects no statement.
+    What nobody named may be of an earlier conversation, which the profile knows. Return nothing if none is corrected.
     """
     sentences = sentences_of(text)
     for at, sentence in enumerate(sentences):
-        if len(sentence) > CORRECTION_CHARACTERS or not (fits := PHRASES.corrected.match(sentence)):
+        if len(sentence) > CORRECTION_CHARACTERS or not (named := correction_in(sentence)):
             continue
-        named = {name.rstrip("23"): value for name, value in fits.groupdict().items() if value is not None}
         begin, rest = " ".join(sentences[:at]), " ".join(sentences[at + 1 :])
         texts: list[Heard] = [(begin, partial(statements, begin)), *heard]
-        meant = named.get("old") or _value_like(named["new"], texts[:2])
-        if meant is None:
+        new, old = named["new"], named.get("old") or _value_like(named["new"], texts[:2])
+        if old is None:
             continue
-        old = re.compile(rf"(?<!\w){re.escape(meant)}(?!\w)", re.IGNORECASE)
-        said = next((say() for known, say in texts[: None if named["lead"] else 2] if old.search(known)), ())
-        wrong = [one for one in said if one.status != "ended" and old.search(one.text)]
-        if not wrong or (not named["lead"] and wrong[0].kind == "preference"):
+        texts = [*texts, *answers] if named["lead"] else texts[:2]
+        say = next((say for known, say in texts if corrected(known, old, new)), None)
+        if say is None and named["lead"]:
+            return [*statements(begin), Statement(sentence, "event", None, "ended"), *statements(rest)]
+        said = [(one, corrected(one.text, old, new)) for one in (say() if say else ()) if one.status != "ended"]
+        right = [(one, one._replace(text=text)) for one, text in said if text]
+        if not right or (not named["lead"] and right[0][0].kind == "preference"):
             return []
         # the text repeats the statement, because that is how the profile knows it
-        ended = [Statement(f"{sentence} ({one})", "event", None, "ended") for one in {each.text: 0 for each in wrong}]
-        right = [one._replace(text=_DOUBLED.sub("", old.sub(named["new"], one.text))) for one in wrong]
-        return [*statements(begin), *ended, *right, *statements(rest)]
+        wrong = [Statement(f"{sentence} ({one})", "event", None, "ended") for one in {one.text: 0 for one, _ in right}]
+        return [*statements(begin), *wrong, *(one for _, one in right), *statements(rest)]
     return []
 
 
