@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -103,6 +104,17 @@ def test_batch_that_inflates_comes_in_pieces(codec: str) -> None:
     assert len(pieces) >= 4  # more where a turn is over before
     assert [one.value for piece in pieces for one in piece] == [value for _, value, _ in made]
     assert not result.has_more()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_bomb_is_replaced_in_little_memory(codec: str) -> None:
+    bomb = packed(record(0, b"k", bytes(2**26)), codec, 1, COMPRESSORS[codec])
+    tracemalloc.start()
+    [found] = read(bomb)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert why(found).error_type == "too_large"
+    assert peak_bytes < 2**24
 
 
 def test_call_reads_no_longer_than_a_turn() -> None:
