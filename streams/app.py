@@ -209,7 +209,10 @@ class Lanes(Generic[K]):
 
     def submit(self, key: K, handler: Job) -> None:
         """Queue a handler behind the earlier ones of its key."""
-        task = self._last[key] = asyncio.create_task(_run_after(self._last.get(key), handler))
+        before = self._last.get(key)
+        task = self._last[key] = asyncio.create_task(_run_after(before, handler))
+        if before is not None and before.cancelling():
+            task.cancel()  # it would fail with an error that is none, and stop the worker
         self._tasks.add(task)
         task.add_done_callback(partial(self._end, key))
 

@@ -262,6 +262,27 @@ async def test_cancelling_ends_running_and_queued_work() -> None:
     assert owner.lanes.in_flight == 0
 
 
+async def test_work_queued_while_its_key_is_cancelled_is_no_failure() -> None:
+    owner, gate = Owner(), asyncio.Event()
+
+    async def end_slowly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await gate.wait()
+
+    owner.lanes.submit("a", end_slowly)
+    await asyncio.sleep(0)
+    cancelling = asyncio.create_task(owner.lanes.cancel())
+    await asyncio.sleep(0)
+    for number in range(2):
+        owner.lanes.submit("a", owner.handler("a", number))
+    gate.set()
+    await cancelling
+    await until(lambda: not owner.lanes.in_flight)
+    assert (owner.done["a"], owner.errors) == ([], [])
+
+
 async def test_lane_cancelled_before_its_first_step_leaks_nothing() -> None:
     owner = Owner()
     owner.lanes.submit("a", owner.handler("a", 0))
