@@ -64,7 +64,6 @@ KNOWN_GOOD: list[Section] = [
     {"security_protocol": "SSL", "ssl_cert_file": "cert.pem", "ssl_key_file": "key.pem"},
 ]
 """Combinations that random drawing would seldom find."""
-WEBHOOKS = "webhooks.enabled=true,webhooks.autoscaling.kind=hpa,secrets.webhooks.endpoints.existingSecret=hooks"
 
 
 def cases() -> list[tuple[str, Section]]:

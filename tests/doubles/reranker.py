@@ -92,15 +92,6 @@ def _ranking(form: Form, body: dict[str, Any]) -> dict[str, Any]:
     return {"id": "a", "results": shown, "meta": {"billed_units": {"search_units": 1}}}
 
 
-def says(body: bytes, status: int = 200, **headers: str) -> Answer:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-
-    async def answer(_: web.Request) -> web.StreamResponse:
-        return web.Response(body=body, status=status, headers=named)
-
-    return answer
-
-
 def scores(*given: tuple[object, object]) -> bytes:
     """Return a ranking in Cohere's format, with places and scores as JSON values."""
     results = ", ".join(f'{{"index": {index}, "relevance_score": {score}}}' for index, score in given)

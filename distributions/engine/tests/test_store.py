@@ -1,7 +1,7 @@
 """A table inside an agent is the batch's own view over the committed state; outside it cannot be used."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,6 @@ from faust_eos.errors import BatchClosed, NotInAgent
 from faust_eos.options import Options
 
 KEYS = [b"a", b"b", b"\0", b""]
-Agent = Callable[[Callable[[], Any]], Awaitable[Batch]]
 
 
 @pytest.fixture

@@ -90,16 +90,6 @@ class Lab:
     async def add_partitions(self, name: str, total: int) -> None:
         await self.admin.create_partitions({name: NewPartitions(total)})
 
-    async def start_anew(self) -> None:
-        """Delete source and changelog, and with them the group's offsets, and recreate them empty."""
-        await self.delete(self.source)
-        await self.delete(self.changelog)
-        await self.create(self.source)
-        await self.create(self.changelog, **{"cleanup.policy": "compact"})
-        self.keys.clear()
-        self.outputs.clear()
-        self._numbers = itertools.count()
-
     async def configure(self, name: str, **configs: str) -> None:
         await self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
 

@@ -20,10 +20,8 @@ def after(*moves: str) -> PresentUsers:
     return users
 
 
-TWO_GUESTS = "2 guest>ann", "4 guest>bob"
 BACK = "2 guest>ann", "4 ann>guest"
 RING = "2 ann>bob", "4 bob>cleo", "6 cleo>ann"
-GIVEN_TO_GIVER = "2 guest>ann", "4 bob>guest"
 GIVEN_TWICE = "2 guest>bob", "4 bob>ann", "6 guest>bob"
 
 

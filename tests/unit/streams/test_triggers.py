@@ -14,8 +14,6 @@ from afterword.streams.triggers import TRIGGER_PRESETS, TriggerInvalid, parse_tr
 from tests.rows import with_rows
 
 VARIABLE = "AFTERWORD_EPISODES__TRIGGER"
-NESTED = '{"any": [{"messages": 10}, {"tokens": 4000}, {"all": [{"turns": 5}, {"seconds": 300}]}]}'
-PARSED = ("any", (("messages", 10), ("tokens", 4000), ("all", (("turns", 5), ("seconds", 300)))))
 
 
 @pytest.fixture(autouse=True)
@@ -41,9 +39,6 @@ def test_number_sets_the_messages_of_the_default_trigger(monkeypatch: pytest.Mon
     found = episodes(monkeypatch, "7")
     assert found.trigger == 7
     assert found.conditions() == ("any", (("messages", 7), ("tokens", 50)))
-
-
-TABLES = "any = [{ messages = 10 }, { tokens = 4000 }, { all = [ { turns = 5 }, { seconds = 300 } ] }]"
 
 
 @with_rows
