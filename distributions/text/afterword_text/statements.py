@@ -404,10 +404,11 @@ def _asserted(clause: str) -> str:
 
 
 def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
+    granted: list[Statement] = []
     if _ANY_ANYWHERE.search(sentence.lower()) and not PHRASES.supposes.search(sentence):
         for rule in ANYWHERE:
             if (fits := rule.pattern.search(sentence)) and _has_right_values(fits):
-                yield Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status)
+                granted.append(Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status))
     clauses = [each for each in _clauses(sentence) if len(each) <= STATEMENT_CHARACTERS and re.search(r"\w", each)]
     clauses = [each for each in clauses if ELLIPSIS not in each]  # it stands for the words of others
     said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
@@ -421,6 +422,8 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
     is_now = not (PHRASES.others_end.match(said) or _HYPOTHETICAL.search(said) or PHRASES.ahead.search(said))
     if is_end and is_now:
         stated.insert(0, Statement(said, "event", value_of(said), "ended"))
+    told = [each.text for each in stated if each.status != "ended"]
+    yield from (each for each in granted if each.attribute or not any(each.text in one for one in told))
     is_contrast = PHRASES.contrast.search(said) and not _ONESELF.search(said)
     yield from (each for each in stated if each.status != "ended" or not is_contrast)
 

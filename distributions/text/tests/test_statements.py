@@ -45,6 +45,10 @@ def test_users_clauses_are_kept_with_their_message() -> None:
     ]
 
 
+def test_statement_names_what_it_takes_for_granted_once() -> None:
+    assert known("My sister Ines lives in Porto.") == ["My sister Ines lives in Porto."]
+
+
 def test_last_of_many_statements_are_kept() -> None:
     found = first_person(said(" ".join(f"I am {n} years old." for n in range(100))))
     assert len(found) == MOST_FACTS
