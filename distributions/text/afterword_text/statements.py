@@ -152,6 +152,7 @@ _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s
 """Where people end a sentence who write in small letters."""
 _SENTENCE_OR_LABEL = re.compile(r"(?:(?! [-–—]+ )(?:[^\n.!?…:;]|[.:](?=\w)))+(?:[\n.!?…:;]| [-–—]+ )*")
 _LETTER = re.compile(r"\w")
+_MISTAKEN = re.compile(with_pieces("{mistaken}"), re.IGNORECASE)
 _COMMON_NAMES = re.compile(with_pieces("{common_names}").replace("\n", ""), re.IGNORECASE)
 _VALUE_FORMS = [
     re.compile(rf"(?<!\w)(?:{form})(?!\w)", re.IGNORECASE) for form in VOCABULARY["first_person"]["value_forms"]
@@ -225,7 +226,7 @@ def _corrected(text: str, heard: Iterable[Heard], answers: Iterable[Heard]) -> l
             continue
         texts = [*texts, *answers] if named["lead"] else texts[:2]
         say = next((say for known, say in texts if corrected(known, old, new)), None)
-        if say is None and named["lead"]:
+        if say is None and _MISTAKEN.search(named["lead"]):
             return [*statements(begin), Statement(sentence, "event", None, "ended"), *statements(rest)]
         said = [(one, corrected(one.text, old, new)) for one in (say() if say else ()) if one.status != "ended"]
         right = [(one, one._replace(text=text)) for one, text in said if text]
