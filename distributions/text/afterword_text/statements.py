@@ -405,11 +405,12 @@ def _asserted(clause: str) -> str:
 
 
 def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
-    granted: list[Statement] = []
-    if _ANY_ANYWHERE.search(sentence.lower()) and not PHRASES.supposes.search(sentence):
-        for rule in ANYWHERE:
-            if (fits := rule.pattern.search(sentence)) and _has_right_values(fits):
-                granted.append(Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status))
+    may_grant = _ANY_ANYWHERE.search(sentence.lower()) and not PHRASES.supposes.search(sentence)
+    granted = [
+        Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status)
+        for rule in (ANYWHERE if may_grant else ())
+        if (fits := rule.pattern.search(sentence)) and _has_right_values(fits)
+    ]
     clauses = [each for each in _clauses(sentence) if len(each) <= STATEMENT_CHARACTERS and re.search(r"\w", each)]
     clauses = [each for each in clauses if ELLIPSIS not in each]  # it stands for the words of others
     said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
