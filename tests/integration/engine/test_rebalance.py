@@ -1,6 +1,7 @@
 """A rebalance moves as few partitions as possible; partitions that stay are neither closed nor delayed."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -118,3 +119,19 @@ async def test_steady_traffic_on_other_keys_does_not_delay_ticks(lab: Lab) -> No
     assert not load.done()
     await load
     await lab.all_counted()
+
+
+async def test_deadlines_survive_kills_lost_disks_and_moves(lab: Lab) -> None:
+    began = time.time()
+    await lab.produce([(number, {"due_ms": 5000 + 100 * number}) for number in range(4)])
+    first = lab.worker("a", static=True)
+    await lab.all_counted()
+    first.kill()
+    lab.wipe("a")
+    second = lab.worker("a", static=True)
+    await until(lambda: len(said(second, "recovered")) == 2 * lab.partitions, watching=lab)
+    await lab.stop(second)
+    lab.worker("b", static=True)
+    await until(lambda: len(lab.ticks()) == 4, watching=lab)
+    assert time.time() - began >= 5
+    assert sorted(seen.key for seen in lab.ticks()) == [b"key-%d" % number for number in range(4)]
