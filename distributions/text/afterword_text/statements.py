@@ -230,6 +230,8 @@ def _corrected(text: str, heard: Iterable[Heard], answers: Iterable[Heard]) -> l
             return [*statements(begin), Statement(sentence, "event", None, "ended"), *statements(rest)]
         said = [(one, corrected(one.text, old, new)) for one in (say() if say else ()) if one.status != "ended"]
         right = [(one, one._replace(text=text)) for one, text in said if text]
+        if "old" not in named:  # "sorry, a typo" is no pet
+            right = [pair for pair in right if any(one.status != "ended" for one in statements(pair[1].text))]
         if not right or (not named["lead"] and right[0][0].kind == "preference"):
             return []
         # the text repeats the statement, because that is how the profile knows it
