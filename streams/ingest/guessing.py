@@ -104,7 +104,8 @@ class Column:
         self.texts = sorted({one for one in given if isinstance(one, str) and "'" not in one})
         """Its different texts that an expression can name."""
         is_about_kind = self.about["kinds"] or self.about["audiences"] or (self.noun == "name" and self.ends["kinds"])
-        self.is_kind = is_about_kind and not self.is_id and 0 < len(self.texts) == self.distinct <= FEW
+        is_of_message = is_about_kind and not self.is_id and not self.has["things"]
+        self.is_kind = is_of_message and 0 < len(self.texts) == self.distinct <= FEW
         """Whether it says what a record is."""
         texts = (tuple(map(change, pair)) for pair in SHAPES["truth"] for change in (str, str.title, str.upper))
         pairs = [pair for pair in ((True, False), (1, 0), *texts) if {type(pair[0])} == kinds and {*given} <= {*pair}]
@@ -605,6 +606,8 @@ class _Guesser:
             never = [f"{column.path} != {_literal(one)}" for one in usual]  # such as the first of January of the year 1
             moment = " && ".join([f"{column.path} > `0`" if is_number else column.path, *never])
             is_moment = not column.truth and (_any(others, "moments") or "by" in column.last)
+            if is_moment and sum(bool(one) and one not in usual for one in given) > most:
+                continue  # most rows have it: it is planned, as when messages are kept for a time
             found.append(moment if is_moment else column.equals(*column.truth[is_off : is_off + 1]))
         return list(filter(None, found))
 
@@ -729,7 +732,7 @@ def _known_by(user: Column, conversation: Column | None) -> str:
 
 def _says(column: Column, value: str, group: str) -> bool:
     """Return whether the kind of a record says this of a message, and not of a conversation or a user."""
-    said = _words(value)
+    said = [word for at, word in enumerate(_words(value)) if not at or word != "del"]  # "mensaje_del_cliente"
     is_operation = any({*part} & {"op", "operation", "change"} for part in column.parts)
     if is_operation and said == [group[0]]:  # d, D, -D, u, U, +U
         return True
@@ -740,7 +743,7 @@ def _says(column: Column, value: str, group: str) -> bool:
 def _is_of_other(parts: Iterable[Iterable[str]]) -> bool:
     """Return whether parts of a path name the conversation or a person, and not the message."""
     words = [word for part in parts for word in part]
-    return _any(words, "conversations", "places", *PEOPLE) and not _any(words, "messages", "events")
+    return _any(words, "conversations", "places", "things", *PEOPLE) and not _any(words, "messages", "events")
 
 
 def key_format_of(keys: Sequence[bytes | None], headers: Sequence[str] = ()) -> KeyFormat:
