@@ -38,7 +38,7 @@ CERTAIN = 0.6
 """Least probability that a clause says something that lasts; chosen on sentences that the model had not seen."""
 ENDED = 0.4
 """Least probability that a clause ends an earlier statement."""
-VERY_CERTAIN = 0.8
+VERY_CERTAIN = 0.7
 """The same for a clause that denies something, or has no word of the first person."""
 IDIOM = 0.95
 """Least probability that a clause which looks like a job says nothing that lasts."""
