@@ -261,7 +261,8 @@ class AtLeastOncePartition:
         """Read a record whose turn has come, together with waiting records that follow it."""
         kafka, window = self._consumer.kafka, self._window
         kafka.seek(self._source, missed)
-        got = await kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=self._room)
+        most = WAITING * self._options.max_in_flight
+        got = await kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=most)
         for records in got.values():
             check_order(self._source, records[0].offset, missed)
             if records[0].offset > missed:
