@@ -319,6 +319,7 @@ def _frames_begun(text: str) -> Iterator[tuple[str, str]]:
         # in few words, a request to forget and a correction look like a request for a text
         said = piece[0].strip()
         asks = _request_to_forget(said) or PHRASES.corrected.match(said) or _ENDING.exact.match(said)
+        asks = asks or PHRASES.asks_for_any.match(said)
         if odds.max() >= least and not asks:
             yield FRAMES[int(odds.argmax())], text[: piece.start()] if goes_on else ""
 
@@ -365,10 +366,28 @@ def statements(text: str) -> tuple[Statement, ...]:
     by_text: dict[tuple[str, str | None, str], Statement] = {}
     parts = (part for sentence in sentences_of(text) for part in _LOOSE_END.split(sentence))
     sentences = (each for part in parts for each in _told_anew(part))
+    asked = ""
     for number, sentence in enumerate(sentences):
-        for statement in _statements(_said_oneself(sentence), is_first=number < GREETINGS):
-            by_text.setdefault((statement.text, statement.attribute, statement.status), statement)
+        own = _said_oneself(sentence)
+        found = [*_statements(own, is_first=number < GREETINGS)]
+        for statement in found if any(each.status != "ended" for each in found) else _answers(own, asked) or found:
+            told = _with_question(statement, asked)
+            by_text.setdefault((told.text, told.attribute, told.status), told)
+        asked = sentence if is_question(sentence) else ""
     return tuple(by_text.values())
+
+
+def _answers(sentence: str, asked: str) -> list[Statement]:
+    """Return a sentence without a clause about its author that says what the author's question before it is about."""
+    is_own = PHRASES.asked_own.search(asked) and PHRASES.about_own.match(sentence)
+    return [Statement(sentence, "relation")] if asked and (is_own or PHRASES.about_asked.match(sentence)) else []
+
+
+def _with_question(statement: Statement, asked: str) -> Statement:
+    """Return a statement together with the question before it if only that says what the statement is about."""
+    both = f"{asked} {statement.text}"
+    points_back = asked and statement.status != "ended" and PHRASES.points_back.search(statement.text)
+    return statement._replace(text=both) if points_back and len(both) <= STATEMENT_CHARACTERS else statement
 
 
 def _told_anew(sentence: str) -> Iterator[str]:
