@@ -104,8 +104,9 @@ class Column:
         self.texts = sorted({one for one in given if isinstance(one, str) and "'" not in one})
         """Its different texts that an expression can name."""
         is_about_kind = self.about["kinds"] or self.about["audiences"] or (self.noun == "name" and self.ends["kinds"])
-        is_of_message = is_about_kind and not self.is_id and not self.has["things"]
-        self.is_kind = is_of_message and 0 < len(self.texts) == self.distinct <= FEW
+        is_of_thing = any(_any(part, "things") for part in parts[-2:])
+        is_named = is_about_kind and not self.is_id and not is_of_thing
+        self.is_kind = is_named and 0 < len(self.texts) == self.distinct <= FEW
         """Whether it says what a record is."""
         texts = (tuple(map(change, pair)) for pair in SHAPES["truth"] for change in (str, str.title, str.upper))
         pairs = [pair for pair in ((True, False), (1, 0), *texts) if {type(pair[0])} == kinds and {*given} <= {*pair}]
@@ -737,6 +738,8 @@ def _says(column: Column, value: str, group: str) -> bool:
     if is_operation and said == [group[0]]:  # d, D, -D, u, U, +U
         return True
     of_others = [word for word in said if word != "chat" and _any([word], "conversations", "users", "places")]
+    if _any(said, "undone") or _any([word for word in said if _any([word], "messages", "things")][-1:], "things"):
+        return False  # message.reaction_removed
     return _any(said, group) and (not of_others or _any(said, "messages"))
 
 
