@@ -3,8 +3,8 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from datetime import datetime, timedelta
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from itertools import chain
@@ -17,7 +17,7 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword_text.fences import INDENTATION, quotation
 from afterword_text.language import VOCABULARY
-from afterword_text.phrases import PHRASES, corrected, correction_in, with_pieces
+from afterword_text.phrases import PHRASES, corrected, correction_in, form_of, with_pieces
 from afterword_text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
 from afterword_text.tokens import count_tokens
 from afterword_text.visible import without_hidden
@@ -149,8 +149,10 @@ _NAMES = re.compile(r"\b[^\W\d_a-zß-ÿ][\w'’-]+")
 Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
 
-MOST_CORRECTED, CORRECTED = 100, ("identity", "relation", "constraint")
+MOST_CORRECTED, CORRECTED = 100, ("identity", "relation", "constraint", "plan", "event")
 """A correction of an earlier conversation means one of this many statements of these kinds."""
+LATE = timedelta(days=3)
+"""A correction that does not name the wrong value comes at most so long after it."""
 MOST_COMPARED = 6
 """Number of the next statements that are compared with a fact because they share one thing with it, such as a word."""
 COVERED = 1 / 3
@@ -268,7 +270,7 @@ def _ended_by(end: FactOfUser) -> str:
 def _corrected_by(statement: str) -> str:
     """Return the statement that a correction repeats, because its value is wrong; "" if it corrects none."""
     correction, _, wrong = statement.partition(" (")
-    return wrong.removesuffix(")") if PHRASES.corrected.match(correction) else ""
+    return wrong.removesuffix(")") if correction_in(correction) else ""
 
 
 def _is_forgotten(fact: FactOfUser, end: FactOfUser) -> bool:
@@ -392,18 +394,26 @@ def _with_corrections(in_order: Iterable[FactOfUser]) -> Iterator[FactOfUser]:
     said: deque[FactOfUser] = deque(maxlen=MOST_CORRECTED)
     for fact in in_order:
         named = correction_in(fact.statement) if fact.status == "ended" else {}
-        if "old" not in named:
+        if not named:
             yield fact
             if fact.status != "ended" and fact.said_by == "user" and fact.kind in CORRECTED and not fact.about:
                 said.append(fact)
             continue
-        right = [(one, corrected(one.statement, named["old"], named["new"])) for one in reversed(said)]
+        old = named.get("old") or _value_like(named, [one for one in said if one.ended_at > fact.ended_at - LATE])
+        right = [(one, corrected(one.statement, old, named["new"])) for one in reversed(said) if old]
         wrong, text = next(((one, text) for one, text in right if text), (None, None))
         if wrong and text:
             yield fact._replace(statement=f"{fact.statement} ({wrong.statement})")
             values = [one for one in said if one.statement == wrong.statement and one.episode_id == wrong.episode_id]
             for one in values:
                 yield fact._replace(statement=text, kind=one.kind, attribute=one.attribute, status=one.status)
+
+
+def _value_like(named: Mapping[str, str], said: Iterable[FactOfUser]) -> str | None:
+    """Return the value like another in the last statement that has any; None for several."""
+    values = [form.findall(one.statement) for one in said] if (form := form_of(named)) else []
+    last = next((found for found in reversed(values) if found), ())
+    return str(last[0]) if len(last) == 1 else None
 
 
 def _is_too_weak(fact: FactOfUser, holding: FactOfUser) -> bool:

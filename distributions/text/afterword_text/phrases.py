@@ -1,6 +1,7 @@
 """The patterns of what people say of themselves. It loads no model, so readers of facts may use them."""
 
 import re
+from collections.abc import Mapping
 
 from afterword_text.language import VOCABULARY
 
@@ -15,6 +16,8 @@ def pattern_of(name: str) -> str:
     return with_pieces(VOCABULARY["first_person"][name].replace("\n", ""))
 
 
+MOST_CUTS = 3
+"""A correction goes on after one of this many commas."""
 _DOUBLED = re.compile(r"\b(\w+) (?=\1\b)", re.IGNORECASE)
 
 
@@ -30,10 +33,33 @@ class _Phrases:
 PHRASES = _Phrases()
 
 
+VALUE_FORMS = [
+    re.compile(rf"(?<!\w)(?:{form})(?!\w)", re.IGNORECASE) for form in VOCABULARY["first_person"]["value_forms"]
+]
+_PLACED = re.compile(with_pieces(r"\b{at_place} ({propers})"), re.IGNORECASE)
+_CUT = re.compile(r",\s|(?<=[^\W\d]{2})[.!]\s+(?=[a-zß-ÿ])")
+
+
 def correction_in(sentence: str) -> dict[str, str]:
-    """Return what a sentence corrects, if it does: its `lead`, the `new` value and, if named, the `old` one."""
-    named = fits.groupdict() if (fits := PHRASES.corrected.match(sentence)) else {}
-    return {name.rstrip("23"): value for name, value in named.items() if value is not None}
+    """Return what a sentence corrects, if it does: its `lead`, the `new` value and, if named, the `old` one.
+
+    It may go on after a comma: "sorry, the 26th, I misread it".
+    """
+    cuts = [cut.start() for cut in _CUT.finditer(sentence)][:MOST_CUTS]
+    asks = sentence.rstrip().endswith("?")
+    for end in (len(sentence), *reversed(cuts)):
+        named = fits.groupdict() if (fits := PHRASES.corrected.match(sentence[:end])) else {}
+        values = {name.rstrip("234"): value for name, value in named.items() if value is not None}
+        is_clear = values.get("lead") and ("old" in values or (form_of(values) and not asks))
+        if values and (end == len(sentence) or is_clear):
+            return values
+    return {}
+
+
+def form_of(named: Mapping[str, str]) -> re.Pattern[str] | None:
+    """Return the form of a correction's new number, day, date, class or place, which the old one has too."""
+    form = next((form for form in VALUE_FORMS if form.fullmatch(named["new"])), None)
+    return form or (_PLACED if "at" in named and named["new"][0].isupper() else None)
 
 
 def corrected(statement: str, old: str, new: str) -> str | None:

@@ -7,7 +7,7 @@ model, which `tools/statements.py` makes of labelled sentences, tells which clau
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from afterword_text.extractive.ranking import is_question
 from afterword_text.language import VOCABULARY, word_set
 from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
-from afterword_text.phrases import PHRASES, corrected, correction_in, pattern_of, with_pieces
+from afterword_text.phrases import PHRASES, VALUE_FORMS, corrected, correction_in, form_of, pattern_of, with_pieces
 from afterword_text.sentences import KEPT_MESSAGES, sentences_of
 from afterword_text.subjects import subject_of
 from afterword_text.visible import ELLIPSIS
@@ -154,9 +154,7 @@ _SENTENCE_OR_LABEL = re.compile(r"(?:(?! [-–—]+ )(?:[^\n.!?…:;]|[.:](?=\w)
 _LETTER = re.compile(r"\w")
 _MISTAKEN = re.compile(with_pieces("{mistaken}"), re.IGNORECASE)
 _COMMON_NAMES = re.compile(with_pieces("{common_names}").replace("\n", ""), re.IGNORECASE)
-_VALUE_FORMS = [
-    re.compile(rf"(?<!\w)(?:{form})(?!\w)", re.IGNORECASE) for form in VOCABULARY["first_person"]["value_forms"]
-]
+_NOUN = re.compile(r"(?:an?|eine?[nmr]?|une?|un[ao]?|uma?|een|en|et) [^\W\d_]+", re.IGNORECASE)
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _FORGOTTEN = [
     (name, re.compile(words, re.IGNORECASE)) for name, words in VOCABULARY["first_person"]["forgotten_attributes"]
@@ -208,7 +206,7 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
     return tuple(facts.values())[-MOST_FACTS:]
 
 
-def _corrected(text: str, heard: Iterable[Heard], answers: Iterable[Heard]) -> list[Statement]:
+def _corrected(text: str, heard: Collection[Heard], answers: Iterable[Heard]) -> list[Statement]:
     """Return what a text says that corrects a value of an earlier statement: "no, I meant Bern, not Berlin".
 
     The value is looked for in the last text that names it, which may be about something else. A bare "tea, not coffee"
@@ -222,11 +220,14 @@ def _corrected(text: str, heard: Iterable[Heard], answers: Iterable[Heard]) -> l
         begin, rest = " ".join(sentences[:at]), " ".join(sentences[at + 1 :])
         texts: list[Heard] = [(begin, partial(statements, begin)), *heard]
         new, old = named["new"], named.get("old") or _value_like(named["new"], texts[:2])
+        is_late = not (begin or heard) and (_MISTAKEN.search(named["lead"]) or "old" in named)  # of another conversation
+        if old is None and is_late and form_of(named):
+            return [Statement(sentence, "event", None, "ended"), *statements(rest)]
         if old is None:
             continue
         texts = [*texts, *answers] if named["lead"] else texts[:2]
         say = next((say for known, say in texts if corrected(known, old, new)), None)
-        if say is None and _MISTAKEN.search(named["lead"]):
+        if say is None and (_MISTAKEN.search(named["lead"]) or (named["lead"] and is_late)):
             return [*statements(begin), Statement(sentence, "event", None, "ended"), *statements(rest)]
         said = [(one, corrected(one.text, old, new)) for one in (say() if say else ()) if one.status != "ended"]
         right = [(one, one._replace(text=text)) for one, text in said if text]
@@ -242,7 +243,8 @@ def _corrected(text: str, heard: Iterable[Heard], answers: Iterable[Heard]) -> l
 
 def _value_like(new: str, heard: Iterable[Heard]) -> str | None:
     """Return the number, day, noun, place or name like another in the last text that has any; None for several."""
-    form = next((each for each in _VALUE_FORMS if each.fullmatch(new)), None)
+    forms = *VALUE_FORMS, _NOUN
+    form = next((each for each in forms if each.fullmatch(new)), None)
     may_be_place = is_place(new) and not _COMMON_NAMES.fullmatch(new)
     for known, say in heard:
         names = _PROPER.findall(known)

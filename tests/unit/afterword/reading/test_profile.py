@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from afterword.reading.profile import KnownFact, Profile, profile
 from afterword.schemas import Fact
 from afterword.streams.stores.episodes import FactOfUser
+from afterword_text.statements import first_person
 from afterword_text.tokens import count_tokens
 from tests.rows import with_rows
-from tests.samples import NOON, a_fact, of_user
+from tests.samples import NOON, a_fact, an_episode_message, of_user
 
 
 def said(day: int, *facts: Fact, conversation_id: str = "c1", ordinal: int | None = None) -> list[FactOfUser]:
@@ -137,6 +138,17 @@ def test_denial_ends_its_fact(statement: str, denial: str) -> None:
 @with_rows
 def test_unrelated_denial_ends_nothing(statement: str, denial: str) -> None:
     assert holding(said(0, a_fact(statement)), said(3, end(denial))) == [statement]
+
+
+@with_rows
+def test_later_conversation_replaces_or_keeps_what_was_known(earlier: str, later: str, left: str) -> None:
+    conversations = [
+        said(day, *(a_fact(**fact._asdict()) for fact in first_person([an_episode_message("m1", content=text)])))
+        for day, text in enumerate((earlier, later))
+    ]
+    statements = {fact.statement.strip(" .!") for fact in known(*conversations).facts}
+    assert left.strip(" .!") in {*statements, ""}
+    assert (earlier.strip(" .!") in statements) == (earlier == left)
 
 
 def compared_endings(size: int) -> int:
