@@ -220,14 +220,15 @@ def _corrected(text: str, heard: Collection[Heard], answers: Iterable[Heard]) ->
         begin, rest = " ".join(sentences[:at]), " ".join(sentences[at + 1 :])
         texts: list[Heard] = [(begin, partial(statements, begin)), *heard]
         new, old = named["new"], named.get("old") or _value_like(named["new"], texts[:2])
-        is_late = not (begin or heard) and (_MISTAKEN.search(named["lead"]) or "old" in named)  # of another conversation
+        is_sorry = _MISTAKEN.search(named["lead"]) is not None
+        is_late = not (begin or heard) and (is_sorry or "old" in named)  # it corrects an earlier conversation
         if old is None and is_late and form_of(named):
             return [Statement(sentence, "event", None, "ended"), *statements(rest)]
         if old is None:
             continue
         texts = [*texts, *answers] if named["lead"] else texts[:2]
         say = next((say for known, say in texts if corrected(known, old, new)), None)
-        if say is None and (_MISTAKEN.search(named["lead"]) or (named["lead"] and is_late)):
+        if say is None and (is_sorry or (named["lead"] and is_late)):
             return [*statements(begin), Statement(sentence, "event", None, "ended"), *statements(rest)]
         said = [(one, corrected(one.text, old, new)) for one in (say() if say else ()) if one.status != "ended"]
         right = [(one, one._replace(text=text)) for one, text in said if text]
