@@ -412,8 +412,8 @@ def _with_corrections(in_order: Iterable[FactOfUser]) -> Iterator[FactOfUser]:
 def _value_like(named: Mapping[str, str], said: Iterable[FactOfUser]) -> str | None:
     """Return the value like another in the last statement that has any; None for several."""
     values = [form.findall(one.statement) for one in said] if (form := form_of(named)) else []
-    last = next((found for found in reversed(values) if found), ())
-    return str(last[0]) if len(last) == 1 else None
+    last: list[str] = next((found for found in reversed(values) if found), [])
+    return last[0] if len(last) == 1 else None
 
 
 def _is_too_weak(fact: FactOfUser, holding: FactOfUser) -> bool:
