@@ -374,7 +374,7 @@ def statements(text: str) -> tuple[Statement, ...]:
         own = _said_oneself(sentence)
         found = [*_statements(own, is_first=number < GREETINGS)]
         for statement in found if any(each.status != "ended" for each in found) else _answers(own, asked) or found:
-            told = _with_question(statement, asked)
+            told = _with_question(statement, asked or (PHRASES.asks.match(own) and own.partition(statement.text)[0]))
             by_text.setdefault((told.text, told.attribute, told.status), told)
         asked = sentence if is_question(sentence) else ""
     return tuple(by_text.values())
@@ -386,9 +386,9 @@ def _answers(sentence: str, asked: str) -> list[Statement]:
     return [Statement(sentence, "relation")] if asked and (is_own or PHRASES.about_asked.match(sentence)) else []
 
 
-def _with_question(statement: Statement, asked: str) -> Statement:
+def _with_question(statement: Statement, asked: str | None) -> Statement:
     """Return a statement together with the question before it if only that says what the statement is about."""
-    both = f"{asked} {statement.text}"
+    both = f"{asked or ''} {statement.text}".replace("  ", " ")
     points_back = asked and statement.status != "ended" and PHRASES.points_back.search(statement.text)
     return statement._replace(text=both) if points_back and len(both) <= STATEMENT_CHARACTERS else statement
 
@@ -521,7 +521,7 @@ def _clauses(sentence: str) -> Iterator[str]:
         last = list(_COMMA.finditer(sentence))[-1:]
         if asked is None and last and not PHRASES.tag.fullmatch(sentence, last[0].end()):
             yield from _clauses(sentence[: last[0].start()])
-        pieces = pieces[: asked or 0]
+        pieces = [] if asked is None else [*pieces[:asked], *_told_behind(sentence)]
     for at in range(len(pieces) - 1, 0, -1):
         if PHRASES.only_subject.fullmatch(pieces[at - 1]):  # "my wife and I"
             pieces[at - 1 : at + 1] = ["".join(pieces[at - 1 : at + 1])]
@@ -537,6 +537,13 @@ def _clauses(sentence: str) -> Iterator[str]:
             who = who if who and subject_of(clause).others else None
         is_linked = PHRASES.linked.search(piece) is not None
         yield clause
+
+
+def _told_behind(sentence: str) -> list[str]:
+    """Return what a sentence says behind its last comma if that says why its author asks what stands before."""
+    behind = sentence.rpartition(",")[2]
+    is_told = not is_question(sentence) and PHRASES.own_present.match(behind)
+    return [behind] if is_told and not PHRASES.supposes.search(sentence) and _is_sure(behind.strip()) else []
 
 
 def ruled_attributes(sentence: str) -> set[str]:
