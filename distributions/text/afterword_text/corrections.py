@@ -97,7 +97,8 @@ class Likelihood(IntEnum):
 def likelihoods(later: Iterable[str], earlier: str, languages: Sequence[str]) -> list[Likelihood | None]:
     """Return how likely later messages of a person correct an earlier one; None for those that do not.
 
-    Neither do questions and long messages, nor what has a subject of its own ("my kids go to school").
+    Neither do questions and long messages, nor what has a subject of its own ("my kids go to school"). If a question
+    follows a correction ("sorry, Thursday. What shall I bring?"), it has to name another value.
     `languages` are those that the messages may be in, the most likely one first.
     """
     forms = tuple(code for code in LANGUAGES if code in languages[:MOST_LANGUAGES] or code == "en")
@@ -106,10 +107,12 @@ def likelihoods(later: Iterable[str], earlier: str, languages: Sequence[str]) ->
 
 
 def _likelihood(text: str, before: "_Values", language: str, forms: tuple[str, ...]) -> Likelihood | None:
-    if text.rstrip().endswith("?") or len(text.split()) > MOST_WORDS:
+    if len(text.split()) > MOST_WORDS:
         return None
     said = _Values.of(text, language)
     shares, differs = not said.words.isdisjoint(before.words), said.differ(before)
+    if text.rstrip().endswith("?"):
+        return Likelihood.FORM if differs and corrects(text, forms) else None
     if corrects(text, forms):
         return Likelihood.FORM if shares or differs or not _has_own_subject(text, forms) else None
     if differs and (shares or said.is_only_value() or _EARLIER.match(_folded(text))):

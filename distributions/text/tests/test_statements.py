@@ -151,6 +151,8 @@ def test_message_may_report_a_change() -> None:
         (Likelihood.SAME_SUBJECT, "The hint is my first school.", "Scrap the school: the street where I grew up."),
         (None, "The boiler is a Vaillant.", "I had the label upside down, so to speak."),
         (None, "The plumber comes on Monday.", "No, Thursday?"),
+        (Likelihood.FORM, "The plumber comes on Monday.", "Sorry, Thursday, silly me. Can you move my lunch?"),
+        (None, "The plumber comes on Monday.", "No, that's fine. Can you call the plumber?"),
         (None, "The plumber comes on Monday.", "No, Thursday. " + "And so on " * MOST_WORDS),
     ],
 )
