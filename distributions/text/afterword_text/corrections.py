@@ -7,16 +7,7 @@ from enum import IntEnum
 from functools import cache
 from typing import NamedTuple, Self
 
-from afterword_text.language import (
-    MONTHS,
-    VOCABULARY,
-    WEEKDAYS,
-    date_words,
-    normalized,
-    pattern,
-    stem,
-    stem_words,
-)
+from afterword_text.language import VOCABULARY, names_of_days, normalized, pattern, stem, stem_words
 
 READ_CHARACTERS = 400
 """How much of a message is read. A correction comes first."""
@@ -144,7 +135,7 @@ class _Values(NamedTuple):
     def of(cls, text: str, language: str) -> Self:
         text = normalized("NFKC", text[:READ_CHARACTERS])
         capitalized = _NAME.findall(text)
-        days = frozenset(map(str.casefold, capitalized)) & _names_of_days()
+        days = frozenset(map(str.casefold, capitalized)) & names_of_days()
         names = frozenset(
             word
             for word in capitalized
@@ -167,9 +158,3 @@ class _Values(NamedTuple):
             for name in self.names - earlier.names
             for other in earlier.names - self.names
         )
-
-
-@cache
-def _names_of_days() -> frozenset[str]:
-    languages = map(date_words, VOCABULARY["corrections"])
-    return frozenset(name.casefold() for info in languages for key in (*MONTHS, *WEEKDAYS) for name in info[key])

@@ -195,6 +195,13 @@ def date_words(language: str) -> Mapping[str, Any]:
 
 
 @cache
+def names_of_days() -> frozenset[str]:
+    """Return the names of weekdays and months, short ones too, in the languages of corrections and in lower case."""
+    languages = map(date_words, VOCABULARY["corrections"])
+    return frozenset(name.casefold() for info in languages for key in (*MONTHS, *WEEKDAYS) for name in info[key])
+
+
+@cache
 def stop_words(language: str) -> frozenset[str]:
     name = NAMES.get(language)
     entries = [VOCABULARY["search"]["english_stop_words"]] if language == "en" else get_stop_words(name) if name else []

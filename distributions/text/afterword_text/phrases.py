@@ -1,9 +1,10 @@
 """The patterns of what people say of themselves. It loads no model, so readers of facts may use them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 
-from afterword_text.language import VOCABULARY
+from afterword_text.language import VOCABULARY, names_of_days, word_set
 
 
 def with_pieces(pattern: str) -> str:
@@ -33,11 +34,23 @@ class _Phrases:
 PHRASES = _Phrases()
 
 
-VALUE_FORMS = [
-    re.compile(rf"(?<!\w)(?:{form})(?!\w)", re.IGNORECASE) for form in VOCABULARY["first_person"]["value_forms"]
-]
 _PLACED = re.compile(with_pieces(r"\b{at_place} ({propers})"), re.IGNORECASE)
 _CUT = re.compile(r",\s|(?<=[^\W\d]{2})[.!]\s+(?=[a-zß-ÿ])")
+
+
+@cache
+def value_forms() -> Sequence[re.Pattern[str]]:
+    """Return the forms of values that are like one another: dates, numbers, days and months, and school classes."""
+    days = "|".join(map(re.escape, names_of_days()))
+    whole_days = "|".join(re.escape(name) for name in names_of_days() if len(name) > 3)  # "may" is also another word
+    numbers = "|".join(word_set("first_person", "numbers") - word_set("first_person", "no_numbers"))
+    forms = (
+        rf"\d{{1,2}}(?:\.|st|nd|rd|th|º)?(?: de| of)? (?:{days})",
+        rf"\d+(?:[.,:]\d+)*|{numbers}",
+        rf"(?:{whole_days})s?",
+        r"[a-z]{1,3}\d{1,2}|\d[a-z]",
+    )
+    return [re.compile(rf"(?<!\w)(?:{form})(?!\w)", re.IGNORECASE) for form in forms]
 
 
 def correction_in(sentence: str) -> dict[str, str]:
@@ -58,7 +71,7 @@ def correction_in(sentence: str) -> dict[str, str]:
 
 def form_of(named: Mapping[str, str]) -> re.Pattern[str] | None:
     """Return the form of a correction's new number, day, date, class or place, which the old one has too."""
-    form = next((form for form in VALUE_FORMS if form.fullmatch(named["new"])), None)
+    form = next((form for form in value_forms() if form.fullmatch(named["new"])), None)
     return form or (_PLACED if "at" in named and named["new"][0].isupper() else None)
 
 

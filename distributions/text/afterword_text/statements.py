@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from afterword_text.extractive.ranking import is_question
 from afterword_text.language import VOCABULARY, word_set
 from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
-from afterword_text.phrases import PHRASES, VALUE_FORMS, corrected, correction_in, form_of, pattern_of, with_pieces
+from afterword_text.phrases import PHRASES, corrected, correction_in, form_of, pattern_of, value_forms, with_pieces
 from afterword_text.sentences import KEPT_MESSAGES, sentences_of
 from afterword_text.subjects import subject_of
 from afterword_text.visible import ELLIPSIS
@@ -244,7 +244,7 @@ def _corrected(text: str, heard: Collection[Heard], answers: Iterable[Heard]) ->
 
 def _value_like(new: str, heard: Iterable[Heard]) -> str | None:
     """Return the number, day, noun, place or name like another in the last text that has any; None for several."""
-    forms = *VALUE_FORMS, _NOUN
+    forms = *value_forms(), _NOUN
     form = next((each for each in forms if each.fullmatch(new)), None)
     may_be_place = is_place(new) and not _COMMON_NAMES.fullmatch(new)
     for known, say in heard:
