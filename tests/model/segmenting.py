@@ -18,10 +18,9 @@ from distributions.engine.tests.simulation.broker import Broker, Record
 from distributions.engine.tests.simulation.database import Disk, MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
-from distributions.engine.tests.simulation.process import RUNNING_IN, Process
+from distributions.engine.tests.simulation.process import RUNNING_IN, ExactlyOnceProcess
 from faust_eos.app import App
-from faust_eos.batch import Batches, Tick, current_batch, take_batch
-from faust_eos.exactly_once import ExactlyOncePartition
+from faust_eos.batch import Tick, current_batch, take_batch
 from faust_eos.options import Options
 from tests.unit.segmenter.chat import NOON, Sent
 
@@ -82,7 +81,7 @@ class Work:
     """Keys of a tick."""
 
 
-class Worker(Process):
+class Worker(ExactlyOnceProcess):
     """One process of the segmenter, with its own disk."""
 
     def __init__(self, name: str, world: "World", disk: Disk) -> None:
@@ -110,9 +109,6 @@ class Worker(Process):
     def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
         tidy_after_ms = self.world.limits.forget_after_ms
         return MemoryDatabase(Path(where), deadlines, disk=self.disk, tidy_after_ms=tidy_after_ms, clock=self.clock)
-
-    def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
-        return ExactlyOncePartition(self, source, Batches())
 
     async def agent(self) -> None:
         await the_app(self.world.limits.scope).agents["segmenter"].fun(self._values())

@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 
 from distributions.engine.tests.partition import TABLE, Partition, Producer, echo, record
 from distributions.engine.tests.simulation.broker import Broker
-from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
-from distributions.engine.tests.simulation.process import Process
-from faust_eos.batch import Batch, Batches, Tick
+from distributions.engine.tests.simulation.process import ExactlyOnceProcess
+from faust_eos.batch import Batch, Tick
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import AgentFailed, BatchClosed, EverythingFails, OutputRefused
-from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.failures import Breaker
 from faust_eos.options import Options
 from faust_eos.transaction import Output
@@ -262,15 +260,8 @@ async def test_dead_letters_before_a_deferred_record_are_committed() -> None:
 SOURCE, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 
 
-class Copier(Process):
+class Copier(ExactlyOnceProcess):
     """Worker of an app without tables that copies its source."""
-
-    def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
-        """Open an empty database, because each worker has its own disk."""
-        return MemoryDatabase(Path(where), deadlines, disk={}, clock=self.app.engine.clock)
-
-    def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
-        return ExactlyOncePartition(self, source, Batches())
 
     async def agent(self) -> None:
         async for event in self.events():

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -13,12 +12,10 @@ from hypothesis import strategies as st
 
 from distributions.engine.tests.partition import Partition, Producer, echo, record, table
 from distributions.engine.tests.simulation.broker import Broker, Transaction
-from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
-from distributions.engine.tests.simulation.process import Process
-from faust_eos.batch import Batch, Batches, Tick
-from faust_eos.exactly_once import ExactlyOncePartition
+from distributions.engine.tests.simulation.process import ExactlyOnceProcess
+from faust_eos.batch import Batch, Tick
 from faust_eos.health import Watch
 from faust_eos.options import Options
 from faust_eos.transaction import GROW_AFTER, LEAST_BYTES, Output, Slices, transactional_id
@@ -44,14 +41,8 @@ TABLES = MappingProxyType(
 )
 
 
-class Reminder(Process):
+class Reminder(ExactlyOnceProcess):
     """A worker that copies its source and keeps a deadline for each record. At the deadline, it sends the key."""
-
-    def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
-        return MemoryDatabase(Path(where), deadlines, disk={}, clock=self.app.engine.clock)
-
-    def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
-        return ExactlyOncePartition(self, source, Batches())
 
     async def agent(self) -> None:
         async for event in self.events():

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from distributions.engine.tests.simulation.broker import Broker
 from distributions.engine.tests.simulation.clients import Clients, Consumer
+from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
-from faust_eos.batch import BatchMessage
+from faust_eos.batch import Batches, BatchMessage
+from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.failures import Breaker
 from faust_eos.metrics import EngineMetrics
 
@@ -179,3 +182,14 @@ class _Reference:
 
     def __call__(self) -> Event:
         return self._event
+
+
+class ExactlyOnceProcess(Process):
+    """A process that reads, writes and commits in one transaction."""
+
+    def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
+        """Open an empty database, because each worker has its own disk."""
+        return MemoryDatabase(Path(where), deadlines, disk={}, clock=self.app.engine.clock)
+
+    def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
+        return ExactlyOncePartition(self, source, Batches())
