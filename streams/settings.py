@@ -927,8 +927,13 @@ class Settings(BaseSettings):
     logs: Logs = Logs()
 
     @classmethod
-    def settings_customise_sources(  # type: ignore[override]  # the library passes the other sources by name
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = config_file()
         toml = [TomlConfigSettingsSource(settings_cls, toml_file=file)] if file else []

@@ -328,11 +328,11 @@ def _print_proposal(proposed: "Proposal", file: Path, settings: "Settings") -> N
 
     typer.echo(printable(proposed.toml))
     rows = [
-        (field, expression, *(text[:SHOWN_EXAMPLE] for text in examples), str(distinct))
-        for field, expression, examples, distinct in proposed.fields
+        (each.field, each.expression, *(text[:SHOWN_EXAMPLE] for text in each.examples), str(each.distinct))
+        for each in proposed.fields
     ]
-    titles = [f"example {number}" for number in range(1, len(rows[0]) - 2)]
-    print_table(("field", "expression", *titles, "distinct"), rows)
+    examples = [f"example {number}" for number in range(1, len(proposed.fields[0].examples) + 1)]
+    print_table(("field", "expression", *examples, "distinct"), rows)
     for name, note in proposed.guess.notes.items():
         typer.secho(shown(f"{name}: {note}" if name else note), fg="red")
     _print_checked(checked(proposed.previews), as_json=False)

@@ -201,6 +201,8 @@ class Rates:
 BEARER = HTTPBearer(
     auto_error=False, description="A key of `afterword keys create`, or a token of the identity provider."
 )
+LARGE_RESTS = 2.0
+"""A key's next large request waits this many times as long as the one before took."""
 PING_SECONDS = 3.0
 
 
@@ -225,8 +227,8 @@ class Services:
     erasures: ErasureRunner
     open_streams: Counter[str] = field(default_factory=Counter)
     """Numbers of open event streams by key."""
-    turns: FairTurns = field(default_factory=lambda: FairTurns(rests=2.0))
-    """Turns by key, for what takes a request long. The key's next large request rests as well."""
+    turns: FairTurns = field(default_factory=lambda: FairTurns(rests=LARGE_RESTS))
+    """Turns by key, for what takes a request long."""
     pace: Pace[tuple[str, str | None, str], WrittenAnswer] = field(default_factory=lambda: Pace(1.0))
     """For messages that are sent again and again, by conversation, tenant and id."""
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from aiokafka import ConsumerRecord
@@ -123,7 +123,7 @@ class Checked:
 
 def checked(previews: Sequence[Preview]) -> Checked:
     """Count what records become."""
-    report, texts = Checked(len(previews)), dict[tuple[Any, ...], Any]()
+    report, texts, times = Checked(len(previews)), dict[tuple[Any, ...], Any](), []
     for each in previews:
         report.mapped += bool(each.becomes)
         report.skipped += not each.becomes and not each.problem
@@ -145,18 +145,26 @@ def checked(previews: Sequence[Preview]) -> Checked:
                 report.users[event["user_id"]] += 1
                 report.conversations[event["conversation_id"]] += 1
                 report.people.setdefault(event["conversation_id"], set()).add(event["user_id"])
-                report.times = [min([*report.times, event["sent_at"]]), max([*report.times, event["sent_at"]])]
+                times.append(event["sent_at"])
             texts[place] = text
             last = place
+    report.times = [min(times), max(times)] if times else []
     return report
 
 
 EXAMPLES = 3
-Shown = tuple[str, str, Sequence[str], int]
-"""A field, its expression, values of different conversations, and the number of its distinct values."""
 
 
-def described(guessed: Guess, records: Sequence[Named]) -> list[Shown]:
+class FieldShown(NamedTuple):
+    """What `init` found for a field, with values of different conversations."""
+
+    field: str
+    expression: str
+    examples: Sequence[str]
+    distinct: int
+
+
+def described(guessed: Guess, records: Sequence[Named]) -> list[FieldShown]:
     """Show each field of a mapping by the records that it was guessed from."""
     records = items_in(records, guessed.source["foreach"]) if "foreach" in guessed.source else records
     paths = {name: value["path"] if isinstance(value, dict) else value for name, value in guessed.source["map"].items()}
@@ -165,7 +173,10 @@ def described(guessed: Guess, records: Sequence[Named]) -> list[Shown]:
     of_each = {values["conversation_id"][at]: at for at in reversed(said)}
     shown = list(dict.fromkeys([*sorted(of_each.values()), *said]))[:EXAMPLES]
     said_of = {name: "not found" if path == NOTHING else path for name, path in paths.items()}
-    return [(name, said_of[name], [each[at] for at in shown], len({*each} - {""})) for name, each in values.items()]
+    return [
+        FieldShown(name, said_of[name], [each[at] for at in shown], len({*each} - {""}))
+        for name, each in values.items()
+    ]
 
 
 def _value(expression: Expression, record: Named) -> str:
@@ -181,7 +192,7 @@ class Proposal:
 
     toml: str
     guess: Guess
-    fields: Sequence[Shown]
+    fields: Sequence[FieldShown]
     previews: Sequence[Preview]
 
 

@@ -74,7 +74,7 @@ R = TypeVar("R")
 class Window(Generic[R]):
     """The unfinished records of one partition, of which at most `most` are handed over at a time.
 
-    With at most `waiting` more that wait, they are in memory, and they have `most_bytes` together, or one record more.
+    These and at most `waiting` records that wait for them are in memory: `most_bytes` in all, or one record more.
 
     A record is only handed over if its offset is at most `width` beyond the first unfinished one (see `reach`). So all
     finished offsets always fit into a commit, and no finished record has to wait for its commit.
