@@ -17,7 +17,7 @@ def with_rows(test: Test) -> Test:
 
     In the file a line with an object begins a table: it names the test and the arguments. Each list after it is a row,
     and a line with a text is a comment. A first argument `sentence` names the row. `{"repeat": [text, 1000]}` and
-    `{"join": [texts]}` stand for long texts.
+    `{"join": [texts]}` stand for long texts, and `{"bytes": text}` for the bytes of a text in Latin-1.
     """
     names, values = _tables(Path(inspect.getfile(test)).with_suffix(".jsonl"))[test.__name__]
     ids = [row[0] for row in values] if names[0] == "sentence" else None
