@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import datetime, timedelta
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
@@ -17,7 +17,7 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword_text.fences import INDENTATION, quotation
 from afterword_text.language import VOCABULARY
-from afterword_text.phrases import PHRASES, corrected, correction_in, form_of, with_pieces
+from afterword_text.phrases import PHRASES, corrected, correction_in, form_of, only_value, with_pieces
 from afterword_text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
 from afterword_text.tokens import count_tokens
 from afterword_text.visible import without_hidden
@@ -399,7 +399,9 @@ def _with_corrections(in_order: Iterable[FactOfUser]) -> Iterator[FactOfUser]:
             if fact.status != "ended" and fact.said_by == "user" and fact.kind in CORRECTED and not fact.about:
                 said.append(fact)
             continue
-        old = named.get("old") or _value_like(named, [one for one in said if one.ended_at > fact.ended_at - LATE])
+        old, form = named.get("old"), form_of(named)
+        if old is None and form:
+            old = only_value(form, (one.statement for one in reversed(said) if one.ended_at > fact.ended_at - LATE))
         right = [(one, corrected(one.statement, old, named["new"])) for one in reversed(said) if old]
         wrong, text = next(((one, text) for one, text in right if text), (None, None))
         if wrong and text:
@@ -407,13 +409,6 @@ def _with_corrections(in_order: Iterable[FactOfUser]) -> Iterator[FactOfUser]:
             values = [one for one in said if one.statement == wrong.statement and one.episode_id == wrong.episode_id]
             for one in values:
                 yield fact._replace(statement=text, kind=one.kind, attribute=one.attribute, status=one.status)
-
-
-def _value_like(named: Mapping[str, str], said: Iterable[FactOfUser]) -> str | None:
-    """Return the value like another in the last statement that has any; None for several."""
-    values = [form.findall(one.statement) for one in said] if (form := form_of(named)) else []
-    last: list[str] = next((found for found in reversed(values) if found), [])
-    return last[0] if len(last) == 1 else None
 
 
 def _is_too_weak(fact: FactOfUser, holding: FactOfUser) -> bool:

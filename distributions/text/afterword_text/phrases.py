@@ -1,7 +1,7 @@
 """The patterns of what people say of themselves. It loads no model, so readers of facts may use them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from afterword_text.language import VOCABULARY, names_of_days, word_set
@@ -73,6 +73,12 @@ def form_of(named: Mapping[str, str]) -> re.Pattern[str] | None:
     """Return the form of a correction's new number, day, date, class or place, which the old one has too."""
     form = next((form for form in value_forms() if form.fullmatch(named["new"])), None)
     return form or (_PLACED if "at" in named and named["new"][0].isupper() else None)
+
+
+def only_value(form: re.Pattern[str], texts: Iterable[str]) -> str | None:
+    """Return the value of this form in the first text that has any; None if that has several."""
+    found: list[str] = next(filter(None, map(form.findall, texts)), [])
+    return found[0] if len(found) == 1 else None
 
 
 def corrected(statement: str, old: str, new: str) -> str | None:

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 from afterword_text.extractive.ranking import is_question
 from afterword_text.language import VOCABULARY, word_set
 from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
-from afterword_text.phrases import PHRASES, corrected, correction_in, form_of, pattern_of, value_forms, with_pieces
+from afterword_text.phrases import (
+    PHRASES,
+    corrected,
+    correction_in,
+    form_of,
+    only_value,
+    pattern_of,
+    value_forms,
+    with_pieces,
+)
 from afterword_text.sentences import KEPT_MESSAGES, sentences_of
 from afterword_text.subjects import subject_of
 from afterword_text.visible import ELLIPSIS
@@ -244,14 +253,12 @@ def _corrected(text: str, heard: Collection[Heard], answers: Iterable[Heard]) ->
 
 def _value_like(new: str, heard: Iterable[Heard]) -> str | None:
     """Return the number, day, noun, place or name like another in the last text that has any; None for several."""
-    forms = *value_forms(), _NOUN
-    form = next((each for each in forms if each.fullmatch(new)), None)
+    if form := next((each for each in (*value_forms(), _NOUN) if each.fullmatch(new)), None):
+        return only_value(form, (known for known, _ in heard))
     may_be_place = is_place(new) and not _COMMON_NAMES.fullmatch(new)
     for known, say in heard:
         names = _PROPER.findall(known)
-        if form:
-            values = form.findall(known)
-        elif may_be_place:
+        if may_be_place:
             values = [name for name in names if is_place(name)]
         else:
             gives_name = new[0].isupper() and _is_name(new) and any(one.attribute == "name" for one in say())
